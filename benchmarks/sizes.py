@@ -6,10 +6,9 @@ python -m benchmarks.sizes
 from __future__ import annotations
 
 from dlatent.engine.records import Workers
-from dlatent.fitting.plan import Plan, Problem, clock, size
-from dlatent.fitting.planner import make_plan
-from dlatent.fitting.routes import ROUTES
 from dlatent.order import group_count, task_count
+from dlatent.solvers.plan import Plan, Problem, clock, size
+from dlatent.solvers.planner import make_plan
 
 BLOCK = 32 * 2**20
 COMPONENTS = 50
@@ -28,7 +27,7 @@ def plan(samples: int, features: int, workers: int, *, sparse: bool) -> Plan:
     tasks = task_count(group_count([BLOCK] * blocks))
     problem = Problem(samples, features, 0, COMPONENTS, 1, nbytes, BLOCK, blocks, tasks, 4, nnz, "sizes")
     machine = Workers(workers, "16GiB", driver_memory="64GiB", bandwidth="125MB")
-    return make_plan(problem, machine.resources(), ROUTES)
+    return make_plan(problem, machine.resources())
 
 
 def table() -> str:

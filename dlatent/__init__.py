@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from dlatent.errors import PlanError as PlanError
     from dlatent.errors import PrecisionWarning as PrecisionWarning
     from dlatent.errors import StoreError as StoreError
-    from dlatent.fitting.local_linear import LocalPlan as LocalPlan
-    from dlatent.fitting.outcome import Iteration as Iteration
-    from dlatent.fitting.plan import Duration as Duration
-    from dlatent.fitting.plan import Plan as Plan
     from dlatent.models.annotated import annotate as annotate
     from dlatent.models.callbacks import Callback as Callback
     from dlatent.models.callbacks import ProgressBar as ProgressBar
@@ -52,6 +48,10 @@ if TYPE_CHECKING:
     from dlatent.models.scikit import NotFittedError as NotFittedError
     from dlatent.models.supervised import SupervisedPPCA as SupervisedPPCA
     from dlatent.operators.graph_precision import Estimate as Estimate
+    from dlatent.solvers.lle.fit import LocalPlan as LocalPlan
+    from dlatent.solvers.plan import Duration as Duration
+    from dlatent.solvers.plan import Plan as Plan
+    from dlatent.solvers.solution import Iteration as Iteration
     from dlatent.stores.graph.ingest import GraphReport as GraphReport
     from dlatent.stores.graph.ingest import ingest_graph as ingest_graph
     from dlatent.stores.graph.open import open_graph as open_graph
@@ -94,9 +94,9 @@ _MODULES = {
     **dict.fromkeys(("ingest_graph", "GraphReport"), "stores.graph.ingest"),
     **dict.fromkeys(("reorder", "ReorderReport"), "stores.graph.reorder"),
     **dict.fromkeys(("DataSource", "Graph"), "arrays"),
-    **dict.fromkeys(("Duration", "Plan"), "fitting.plan"),
-    "LocalPlan": "fitting.local_linear",
-    "Iteration": "fitting.outcome",
+    **dict.fromkeys(("Duration", "Plan"), "solvers.plan"),
+    "LocalPlan": "solvers.lle.fit",
+    "Iteration": "solvers.solution",
     "PassRecord": "engine.records",
     "Estimate": "operators.graph_precision",
 }

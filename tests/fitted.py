@@ -7,10 +7,10 @@ from typing import Any
 from dlatent.fitted import stored
 from dlatent.fitted.linear import Fit
 from dlatent.fitted.targets import TargetEncoding
-from dlatent.linear_gaussian.head import Head
-from dlatent.linear_gaussian.kernel_map import KernelMap
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification
+from dlatent.gaussian.head import Head
+from dlatent.gaussian.kernel_map import KernelMap
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
 from dlatent.models.row_methods import encoded
 
 

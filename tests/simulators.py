@@ -10,8 +10,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
 
 
 class Simulated(NamedTuple):

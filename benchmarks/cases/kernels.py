@@ -86,8 +86,8 @@ def read(folder: Path, data: str) -> tuple[Any, Labels]:
 
 def default_kernel(name: str, rows: Any) -> Any:
     """The kernel with the γ that `gamma="median"` takes."""
-    from dlatent.fitting.gram import SAMPLE, chosen_rows
     from dlatent.operators.kernels import Kernel, median_gamma
+    from dlatent.solvers.gram.dual import SAMPLE, chosen_rows
 
     return Kernel(name, median_gamma(name, rows[chosen_rows(rows.shape[0], SAMPLE, 0)]))
 
@@ -131,8 +131,8 @@ def tuned(k: int, rows: Array, targets: Labels, labelled: Mask) -> Any:
 def kernel_facts(kernel: Any, rows: Any) -> Row:
     """How far a kernel is from the inner product: its 5, 50 and 95 % quantiles over pairs of different rows, and the
     part of its variance over these pairs that a linear function of ⟨x, x'⟩ explains."""
-    from dlatent.fitting.gram import SAMPLE, chosen_rows
     from dlatent.operators.kernels import inner_products
+    from dlatent.solvers.gram.dual import SAMPLE, chosen_rows
 
     some = rows[chosen_rows(rows.shape[0], SAMPLE, 0)]
     pairs = np.triu_indices(some.shape[0], 1)

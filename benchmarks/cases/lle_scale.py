@@ -85,7 +85,7 @@ def exactness(folder: Path, scale: float) -> Row:
     """How many neighbours of a sample of points are those of all their distances, taken one by one."""
     from dlatent import open_data
     from dlatent.engine.connect import connect
-    from dlatent.fitting.local_linear import find_neighbours
+    from dlatent.solvers.lle.fit import find_neighbours
 
     rows = np.asarray(load(path_of(folder)))
     with local_cluster(WORKERS, "2GiB", folder) as client:

@@ -147,7 +147,7 @@ def kernels_of(folder: Path, scale: float, solver: str, number: int, workers: in
         a, b = np.random.default_rng(0).standard_normal((2, GEMM, GEMM))
         return [lambda: a @ b] * (max(4, round(40 * scale)) // 2 * 2 // workers)
     from dlatent.arrays import Block
-    from dlatent.linear_gaussian.columns import by_columns
+    from dlatent.gaussian.columns import by_columns
 
     problem = problem_of(solver, scale)
     sources = source_of(problem, folder).blocks[:BARE_BLOCKS]
@@ -161,12 +161,12 @@ def kernels_of(folder: Path, scale: float, solver: str, number: int, workers: in
 
 def _block_function(problem: Problem) -> Callable[..., Any]:
     """The block function that a pass of the route spends its time in, with parameters of the right shapes."""
-    from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel
-    from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries
-    from dlatent.linear_gaussian.moments import MomentRequest, block_moments
-    from dlatent.linear_gaussian.parameters import Parameters
-    from dlatent.linear_gaussian.products import ProductRequest, block_products
-    from dlatent.linear_gaussian.specification import Specification, View
+    from dlatent.gaussian.kernel_passes import KernelRequest, meet_kernel
+    from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries
+    from dlatent.gaussian.moments import MomentRequest, block_moments
+    from dlatent.gaussian.parameters import Parameters
+    from dlatent.gaussian.products import ProductRequest, block_products
+    from dlatent.gaussian.specification import Specification, View
     from dlatent.operators.kernels import Kernel
 
     features, k, rng = problem.features, problem.components, np.random.default_rng(0)

@@ -14,7 +14,7 @@ from dlatent.cli.status import OK, UsageError
 from dlatent.errors import masked
 
 if TYPE_CHECKING:
-    from dlatent.fitting.plan import Plan
+    from dlatent.solvers.plan import Plan
 
 IMAGINED = ("threads_per_worker", "memory_limit", "driver_memory", "bandwidth", "price")
 """What is said of workers that are not there."""

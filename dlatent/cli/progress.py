@@ -13,9 +13,9 @@ from dlatent.errors import number_of
 
 if TYPE_CHECKING:
     from dlatent.engine.records import PassRecord
-    from dlatent.fitting.outcome import Iteration
-    from dlatent.fitting.plan import Plan
     from dlatent.models.callbacks import Callback
+    from dlatent.solvers.plan import Plan
+    from dlatent.solvers.solution import Iteration
 
 ALL_LINES = 20
 """Passes of which every one gets a line; of later ones at most one in `LINE_SECONDS`."""

@@ -13,7 +13,7 @@ from dlatent.fitted.facts import Facts
 from dlatent.fitted.linear import LinearGaussian
 from dlatent.fitted.rows import Complete
 from dlatent.fitted.stored import fact, part, stored, variables
-from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
+from dlatent.gaussian.expectation import LOG_2PI, pattern_projection
 
 
 @dataclass(frozen=True, eq=False)

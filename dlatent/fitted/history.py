@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from dlatent.engine.records import PassRecord
-from dlatent.fitting.outcome import Iteration
+from dlatent.solvers.solution import Iteration
 
 LINES = tuple(field.name for field in fields(Iteration) if field.name != "iteration")
 PASSES = tuple(field.name for field in fields(PassRecord))

@@ -18,8 +18,8 @@ from dlatent.fitted.linear import LinearGaussian
 from dlatent.fitted.room import SHARE
 from dlatent.fitted.rows import Complete, KernelRows
 from dlatent.fitted.stored import Values, fact, part, stored
-from dlatent.linear_gaussian.kernel_map import KernelMap
-from dlatent.linear_gaussian.kernel_passes import stacked
+from dlatent.gaussian.kernel_map import KernelMap
+from dlatent.gaussian.kernel_passes import stacked
 from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.stores.memory import held
 from dlatent.stores.schema import Variable

@@ -17,12 +17,12 @@ from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, 
 from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Rows, Turned
 from dlatent.fitted.stored import Values, fact, part, stored, table
 from dlatent.fitted.targets import TargetEncoding
-from dlatent.fitting.outcome import Iteration, Outcome
-from dlatent.linear_gaussian.classes import ClassRule
-from dlatent.linear_gaussian.head import Head
-from dlatent.linear_gaussian.moments import Moments
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.classes import ClassRule
+from dlatent.gaussian.head import Head
+from dlatent.gaussian.moments import Moments
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.solution import Iteration, Solution
 from dlatent.stores.schema import Variable
 
 Kind = Literal["convergence", "floor", "precision", "data", "misfit"]
@@ -177,7 +177,7 @@ class FittedModel:
         """What was found from so many samples, as JSON values; lists of facts are tables."""
         raise NotImplementedError
 
-    def start(self, report: Report) -> Outcome:
+    def start(self, report: Report) -> Solution:
         """What iterations over like data go on from."""
         raise NotImplementedError
 
@@ -323,10 +323,10 @@ class LinearGaussian(FittedModel):
         noise = float(self.noise.variance[-1]) * (targets.rotation**2).sum(axis=1) / self.row_precision
         return Head.of_view(targets.loadings, targets.mean, noise)
 
-    def start(self, report: Report) -> Outcome:
+    def start(self, report: Report) -> Solution:
         """What iterations over like data go on from."""
         assert report.log_likelihood is not None
-        return Outcome(
+        return Solution(
             self.parameters,
             self.specification,
             report.log_likelihood,

@@ -15,11 +15,11 @@ from dlatent.fitted.facts import Facts, component_facts, noise_fact
 from dlatent.fitted.grid import feature_words
 from dlatent.fitted.linear import FittedModel, Labels, Report
 from dlatent.fitted.stored import part, stored
-from dlatent.fitting.outcome import Outcome
-from dlatent.linear_gaussian import mixture
-from dlatent.linear_gaussian.mixture import Mixture as MixtureParameters
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian import mixture
+from dlatent.gaussian.mixture import Mixture as MixtureParameters
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.solution import Solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +123,13 @@ class Mixture(FittedModel):
         ]
         return {"features": width, "noise": noise, "components": components, "mixture": self.weights}
 
-    def start(self, report: Report) -> Outcome:
+    def start(self, report: Report) -> Solution:
         """What iterations over like data go on from."""
         assert report.log_likelihood is not None
         shared, floor = isinstance(self.noise, ComponentNoise), self.noise.floor.tolist()
         least = floor[0] if shared else tuple(floor)
         view = View("features", self.mean.shape[1], least, shared=shared)
-        return Outcome(
+        return Solution(
             Parameters(*self.parameters[1:]),
             Specification((view,), ((0,),), self.loadings.shape[2]),
             report.log_likelihood,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlatent.engine.machine import memory
 from dlatent.errors import PlanError
-from dlatent.fitting.plan import size
+from dlatent.solvers.plan import size
 
 SHARE = 0.5
 """Fraction of the driver's memory that a model may fill while it is saved or loaded, and a matrix that is asked of

@@ -11,16 +11,16 @@ import numpy as np
 
 from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
-from dlatent.linear_gaussian import complete
-from dlatent.linear_gaussian.complete import LatentFunction
-from dlatent.linear_gaussian.expectation import Projection, pattern_projection
-from dlatent.linear_gaussian.expectation import scores as projected_scores
-from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients
-from dlatent.linear_gaussian.gram import outside_log_likelihoods
-from dlatent.linear_gaussian.kernel_map import BlockReader, KernelMap
-from dlatent.linear_gaussian.missing_entries import incomplete
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification
+from dlatent.gaussian import complete
+from dlatent.gaussian.complete import LatentFunction
+from dlatent.gaussian.expectation import Projection, pattern_projection
+from dlatent.gaussian.expectation import scores as projected_scores
+from dlatent.gaussian.factor_analysis import bartlett_coefficients
+from dlatent.gaussian.gram import outside_log_likelihoods
+from dlatent.gaussian.kernel_map import BlockReader, KernelMap
+from dlatent.gaussian.missing_entries import incomplete
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
 
 RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their encoded targets (n, L') or None → (n, width) or (n,)."""

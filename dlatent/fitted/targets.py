@@ -22,7 +22,7 @@ from dlatent.containers import plain_numbers, refuse_mask, without_mask
 from dlatent.engine.group import ArrayTargets, CodedTargets
 from dlatent.errors import DataError
 from dlatent.fitted.room import require_room
-from dlatent.linear_gaussian.canonical import column_signs
+from dlatent.gaussian.canonical import column_signs
 
 TOO_MANY = "merge classes or leave out outputs, or pass y of one column with target_type='regression'"
 """What to do about targets whose covariance fills the memory."""

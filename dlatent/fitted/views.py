@@ -13,7 +13,7 @@ from dlatent.errors import StoreError
 from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, kind_of, of_view, restored_grid
 from dlatent.fitted.linear import Labels, LinearGaussian, require_dims
 from dlatent.fitted.stored import Values, part
-from dlatent.linear_gaussian.specification import slices_of
+from dlatent.gaussian.specification import slices_of
 from dlatent.stores.schema import Variable
 
 

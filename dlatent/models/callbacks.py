@@ -14,9 +14,9 @@ from typing import Any, Literal, Self
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.fitting.local_linear import LocalPlan
-from dlatent.fitting.outcome import Iteration
-from dlatent.fitting.plan import Plan
+from dlatent.solvers.lle.fit import LocalPlan
+from dlatent.solvers.plan import Plan
+from dlatent.solvers.solution import Iteration
 
 
 class Callback:

@@ -13,7 +13,7 @@ from sklearn.model_selection import BaseCrossValidator, KFold
 
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.linear_gaussian.held_out import Hiding
+from dlatent.gaussian.held_out import Hiding
 from dlatent.models.comparisons import (
     by_cells,
     by_criterion,

@@ -16,8 +16,8 @@ from dlatent.arrays import DataSource, Graph, Integers
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
 from dlatent.fitted.targets import as_array, check_dropped_rows
-from dlatent.linear_gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
-from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out
+from dlatent.gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
+from dlatent.gaussian.held_out import HeldOutRequest, Hiding, block_held_out
 from dlatent.models.inputs import GraphLike
 from dlatent.models.joint_views import JointViews
 from dlatent.models.labelled import plain_rows

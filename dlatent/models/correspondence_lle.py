@@ -12,8 +12,6 @@ import numpy.typing as npt
 from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.fitting.local_linear import LocalPlan
-from dlatent.local_linear.embedding import Reference, interpolated
 from dlatent.models.callbacks import Callback
 from dlatent.models.correspondence_table import joined_rows, named, without_labels
 from dlatent.models.declared import model
@@ -32,6 +30,8 @@ from dlatent.models.inputs import (
 from dlatent.models.joint_views import pairing
 from dlatent.models.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
 from dlatent.models.map_rows import map_rows, open_input
+from dlatent.solvers.lle.embedding import Reference, interpolated
+from dlatent.solvers.lle.fit import LocalPlan
 from dlatent.stores.joint_rows import Table
 
 

@@ -16,9 +16,9 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import spread_all
 from dlatent.fitted.linear import Fit, LinearGaussian
-from dlatent.linear_gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
-from dlatent.linear_gaussian.missing_entries.prior import turned
-from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
+from dlatent.gaussian.missing_entries.prior import turned
+from dlatent.gaussian.parameters import Parameters
 from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
@@ -286,9 +286,9 @@ def fitted_factors(task: Task, known: Known, rotation: Rotation | None) -> Linea
     """The fitted model, its loadings turned to simple structure where a rotation is asked for."""
     if rotation is None:
         return LinearGaussian(**table_fields(task, known))
-    parameters, correlation = rotated(known.outcome.parameters, rotation)
-    outcome = replace(known.outcome, parameters=parameters)
-    return LinearGaussian(**table_fields(task, known._replace(outcome=outcome)), factor_correlation=correlation)
+    parameters, correlation = rotated(known.solution.parameters, rotation)
+    solution = replace(known.solution, parameters=parameters)
+    return LinearGaussian(**table_fields(task, known._replace(solution=solution)), factor_correlation=correlation)
 
 
 def rotated(parameters: Parameters, method: str) -> tuple[Parameters, Array | None]:

@@ -10,7 +10,6 @@ import xarray as xr
 
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.fitting.plan import Plan
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
@@ -19,6 +18,7 @@ from dlatent.models.inputs import Data, PathLike, TargetsLike
 from dlatent.models.model import LinearModel, Model
 from dlatent.models.scikit import available_if
 from dlatent.models.task import FitRun
+from dlatent.solvers.plan import Plan
 
 M = TypeVar("M", bound=Model)
 L = TypeVar("L", bound=LinearModel)

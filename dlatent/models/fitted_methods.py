@@ -13,12 +13,12 @@ from dlatent.fitted import store
 from dlatent.fitted.history import history_dataset
 from dlatent.fitted.linear import Fit
 from dlatent.fitted.summary import passes_of, summary, words
-from dlatent.fitting.plan import html_table
 from dlatent.models.declared import declared
 from dlatent.models.docstrings import described
 from dlatent.models.features import feature_names
 from dlatent.models.inputs import PathLike
 from dlatent.models.scikit import NotFittedError, attribute
+from dlatent.solvers.plan import html_table
 
 M = TypeVar("M")
 

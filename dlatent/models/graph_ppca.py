@@ -17,12 +17,8 @@ from dlatent.errors import DataError
 from dlatent.fitted.graph import Compared, Smoothed
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
-from dlatent.fitting.plan import Plan
-from dlatent.fitting.smoothing import CANDIDATES, chosen_averaging, chosen_smoothing
-from dlatent.fitting.task import Relation
-from dlatent.fitting.task import Task as SolverTask
-from dlatent.linear_gaussian.missing_entries import incomplete
-from dlatent.linear_gaussian.specification import Specification
+from dlatent.gaussian.missing_entries import incomplete
+from dlatent.gaussian.specification import Specification
 from dlatent.models import feature_methods, row_methods
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
@@ -37,6 +33,10 @@ from dlatent.models.table import table_fields, table_task
 from dlatent.models.task import FitRun, Known, Task
 from dlatent.operators.sample_precision import SmoothFilter
 from dlatent.passes import Run
+from dlatent.solvers.plan import Plan
+from dlatent.solvers.smoothing.choice import CANDIDATES, chosen_averaging, chosen_smoothing
+from dlatent.solvers.task import Relation
+from dlatent.solvers.task import Task as SolverTask
 
 STRENGTH = Parameter(
     SMOOTHING,

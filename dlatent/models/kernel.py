@@ -18,8 +18,7 @@ from dlatent.arrays import Array, DataSource
 from dlatent.engine.session import Session
 from dlatent.errors import DataError, masked
 from dlatent.fitted.kernel import Compared, KernelGaussian
-from dlatent.fitting.task import KernelFeatures
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Specification, View
 from dlatent.models import fit_methods, row_methods, target_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.hyperparameters import (
@@ -42,6 +41,7 @@ from dlatent.models.table import table_fields, task_of, with_targets
 from dlatent.models.task import Known, Task
 from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
 from dlatent.passes import Run
+from dlatent.solvers.task import KernelFeatures
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.memory import held, lent, owned
@@ -202,7 +202,7 @@ def kept(session: Session, place: str, dtype: np.dtype[Any]) -> Iterator[tuple[T
 
 def fitted_kernel(task: Task, known: Known) -> KernelGaussian:
     """The fitted model, which owns the rows that it keeps."""
-    fields, made = table_fields(task, known), known.outcome.features
+    fields, made = table_fields(task, known), known.solution.features
     assert made is not None
     return KernelGaussian(
         **fields,

@@ -19,10 +19,7 @@ from dlatent.errors import ConvergenceWarning, DataError, DataWarning
 from dlatent.fitted.embedding import Embedding, FittedView, TrainingViews
 from dlatent.fitted.grid import cells_named
 from dlatent.fitted.linear import Fit, Report
-from dlatent.fitting.local_linear import Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
-from dlatent.linear_gaussian.kernel_passes import stacked
-from dlatent.local_linear.embedding import Reference, interpolated
-from dlatent.local_linear.neighbours import Neighbours, approximate_neighbours
+from dlatent.gaussian.kernel_passes import stacked
 from dlatent.models import fitted_methods
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
@@ -35,6 +32,9 @@ from dlatent.models.map_rows import map_rows, open_input
 from dlatent.models.scikit import Estimator
 from dlatent.models.task import initial_mean, sound_algebra
 from dlatent.order import groups
+from dlatent.solvers.lle.embedding import Reference, interpolated
+from dlatent.solvers.lle.fit import Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
+from dlatent.solvers.lle.neighbours import Neighbours, approximate_neighbours
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.places import read_places, require_apart
 

@@ -23,8 +23,6 @@ from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.fitted.grid import cells_named
 from dlatent.fitted.rows import RowFunction, compares
-from dlatent.linear_gaussian.averaged_rows import averaged_rows, observed_rows
-from dlatent.linear_gaussian.graph_statistics import way_of
 from dlatent.models.callbacks import shown
 from dlatent.models.checkpoints import rows_checkpoint
 from dlatent.models.features import KnownFeatures
@@ -32,6 +30,8 @@ from dlatent.models.inputs import Data, GraphLike, PathLike, Rows
 from dlatent.models.labelled import Unwrapped, sample_axis, unwrap, wrap_rows
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.passes import Alone, Meeting, Pass
+from dlatent.solvers.graph.averaged_rows import averaged_rows, observed_rows
+from dlatent.solvers.graph.statistics import way_of
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.checkpoint import checkpoint_beside
 from dlatent.stores.lazy import has_sparse_chunks, refuse_encoded

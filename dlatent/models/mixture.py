@@ -17,7 +17,7 @@ from dlatent.fitted.grid import feature_axis, over_features
 from dlatent.fitted.linear import Labels
 from dlatent.fitted.mixture import ComponentFeatureNoise, ComponentNoise, Mixture
 from dlatent.fitted.rows import function
-from dlatent.linear_gaussian.dimension import free_numbers
+from dlatent.gaussian.dimension import free_numbers
 from dlatent.models import fit_methods, fitted_methods, row_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
@@ -363,13 +363,13 @@ def means_given(fitted: Mixture, z: Array, chosen: npt.NDArray[Any]) -> Array:
 
 def fitted_mixture(task: Task, known: Known) -> Mixture:
     """The fitted mixture; one component is fitted as PPCA or factor analysis, and has no weight."""
-    outcome, specification = known.outcome, known.outcome.specification
-    weights, (loadings, mean, variance) = outcome.weights, outcome.parameters[:3]
+    solution, specification = known.solution, known.solution.specification
+    weights, (loadings, mean, variance) = solution.weights, solution.parameters[:3]
     if weights is None:
         weights, loadings, mean, variance = np.ones(1), loadings[None], mean[None], variance[None]
     shared = specification.views[0].shared
     variance = variance[:, 0] if shared else variance
-    noise = variance, specification.floors, np.array(outcome.at_floor).reshape(variance.shape)
+    noise = variance, specification.floors, np.array(solution.at_floor).reshape(variance.shape)
     return Mixture(
         mixture=np.arange(len(weights)),
         weights=weights,
@@ -378,7 +378,7 @@ def fitted_mixture(task: Task, known: Known) -> Mixture:
         noise=ComponentNoise(*noise) if shared else ComponentFeatureNoise(*noise),
         views=np.array([view.name for view in specification.views]),
         component=np.arange(specification.n_components),
-        view_samples=np.array(outcome.view_samples),
-        total_variance=np.array(outcome.total_variance),
+        view_samples=np.array(solution.view_samples),
+        total_variance=np.array(solution.total_variance),
         labels=Labels(task.source.labels),
     )

@@ -15,11 +15,7 @@ from dlatent.arrays import Array, DataSource, Graph
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.fitted.graph import Edges, Entries, Related
-from dlatent.fitting.graph_samples import graph_log_likelihood
-from dlatent.fitting.plan import Plan
-from dlatent.fitting.task import Relation
-from dlatent.fitting.task import Task as SolverTask
-from dlatent.linear_gaussian.specification import Specification
+from dlatent.gaussian.specification import Specification
 from dlatent.models import feature_methods, row_methods, target_methods
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
@@ -38,6 +34,10 @@ from dlatent.operators.given_precision import GivenPrecision
 from dlatent.operators.graph_precision import EXACT_COMPONENT, EXACT_SAMPLES, Estimate, Precision
 from dlatent.operators.probes import probe_pass, probe_source
 from dlatent.passes import Run
+from dlatent.solvers.graph.samples import graph_log_likelihood
+from dlatent.solvers.plan import Plan
+from dlatent.solvers.task import Relation
+from dlatent.solvers.task import Task as SolverTask
 from dlatent.stores.graph.open import open_graph, open_precision
 
 ALPHA = Parameter(NOT_NEGATIVE, "float", "α ≥ 0, the weight of a sample beside its neighbours.", short="A")

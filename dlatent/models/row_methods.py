@@ -13,7 +13,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import feature_axis
 from dlatent.fitted.rows import RowFunction, function
-from dlatent.linear_gaussian.dimension import free_numbers
+from dlatent.gaussian.dimension import free_numbers
 from dlatent.models.docstrings import described
 from dlatent.models.features import KnownFeatures
 from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, TargetsLike

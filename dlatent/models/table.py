@@ -14,7 +14,7 @@ from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
 from dlatent.fitted.linear import FeatureNoise, Fit, Labels, LinearGaussian, SharedNoise, Targets
 from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Specification, View
 from dlatent.models.hyperparameters import COUNT
 from dlatent.models.inputs import Data, Mask, SampleWeight, TargetsLike
 from dlatent.models.labelled import plain_rows
@@ -185,21 +185,21 @@ def fitted_table(task: Task, known: Known) -> LinearGaussian:
 
 def table_fields(task: Task, known: Known) -> dict[str, Any]:
     """The fields of a fitted model of one table, by name."""
-    outcome = known.outcome
-    parameters, specification = outcome.parameters, outcome.specification
+    solution = known.solution
+    parameters, specification = solution.parameters, solution.specification
     targets = task.targets
     features = slice(0, sum(specification.sizes) if targets is None else specification.slices[-1].start)
     spread, shared = parameters.covariance_of(features), specification.views[0].shared
     common = spread is not None and len(spread) == 1
-    noise = parameters.noise_variance, specification.floors, np.array(outcome.at_floor)
+    noise = parameters.noise_variance, specification.floors, np.array(solution.at_floor)
     return {
         "loadings": parameters.loadings[features],
         "mean": parameters.mean[features],
         "noise": SharedNoise(*noise, specification.fixed) if shared else FeatureNoise(*noise),
         "views": np.array([view.name for view in specification.views]),
         "component": np.arange(specification.n_components),
-        "view_samples": np.array(outcome.view_samples),
-        "total_variance": np.array(outcome.total_variance),
+        "view_samples": np.array(solution.view_samples),
+        "total_variance": np.array(solution.total_variance),
         "patterns": specification.patterns,
         "missing": task.missing != "raise",
         "row_effects": specification.row_effects,

@@ -17,8 +17,7 @@ from dlatent.engine.lazy import is_dask
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Targets
 from dlatent.fitted.rows import OfRows
-from dlatent.fitting.plan import Plan
-from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.gaussian.expectation import pattern_projection
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
@@ -28,6 +27,7 @@ from dlatent.models.model import LinearModel, Model
 from dlatent.models.row_methods import RowsRun, mapped
 from dlatent.models.scikit import attribute, available_if
 from dlatent.models.task import FitRun
+from dlatent.solvers.plan import Plan
 
 M = TypeVar("M", bound=Model)
 

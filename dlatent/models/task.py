@@ -31,15 +31,7 @@ from dlatent.fitted.linear import EstimatedHead, Fit, FittedModel, Notice, Repor
 from dlatent.fitted.rows import compares, function
 from dlatent.fitted.summary import INITIAL_MEAN
 from dlatent.fitted.targets import EncodedTargets
-from dlatent.fitting.diagnostics import lost_digits, require_sound
-from dlatent.fitting.evidence import with_evidence
-from dlatent.fitting.outcome import Options, Outcome
-from dlatent.fitting.plan import Plan, Problem
-from dlatent.fitting.planner import make_plan
-from dlatent.fitting.routes import ROUTES
-from dlatent.fitting.task import MAX_EM_ITERATIONS, KernelFeatures, Relation
-from dlatent.fitting.task import Task as SolverTask
-from dlatent.linear_gaussian.head import (
+from dlatent.gaussian.head import (
     ClassSpaces,
     Head,
     LabelledRows,
@@ -52,16 +44,24 @@ from dlatent.linear_gaussian.head import (
     output_sums,
     part_of,
 )
-from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
-from dlatent.linear_gaussian.moments import Moments, block_column_sums, block_mean, count_empty_rows, representable
-from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.views import Arrangement
+from dlatent.gaussian.missing_entries.entries import block_observed_mean
+from dlatent.gaussian.moments import Moments, block_column_sums, block_mean, count_empty_rows, representable
+from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.views import Arrangement
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.features import outside
 from dlatent.models.inputs import PathLike
 from dlatent.order import group_count, task_count
 from dlatent.passes import Pass, Run
+from dlatent.solvers.diagnostics import lost_digits, require_sound
+from dlatent.solvers.evidence import with_evidence
+from dlatent.solvers.plan import Plan, Problem
+from dlatent.solvers.planner import make_plan
+from dlatent.solvers.registry import SOLVERS
+from dlatent.solvers.solution import Options, Solution
+from dlatent.solvers.task import MAX_EM_ITERATIONS, KernelFeatures, Relation
+from dlatent.solvers.task import Task as SolverTask
 from dlatent.stores.places import read_places, require_apart
 
 NOT_FINITE = "array must not contain infs or NaNs"
@@ -113,7 +113,7 @@ class Known(NamedTuple):
     """What is known when a solver has ended: what it was asked, and what it found."""
 
     asked: SolverTask
-    outcome: Outcome
+    solution: Solution
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Task:
     arrangement: Arrangement | None = None
     shift: Callable[[Session, bool], Array] | None = None
     count: Callable[[Block], int] = count_empty_rows
-    labelled: Callable[[Outcome, float, Any], Pass[Any, LabelledRows | None]] | None = None
+    labelled: Callable[[Solution, float, Any], Pass[Any, LabelledRows | None]] | None = None
     grids: Mapping[str | None, Grid | None] | None = None
 
     @property
@@ -247,7 +247,7 @@ class Task:
             earlier=self.earlier,
         )
 
-    def _start(self, fit: Fit) -> Outcome:
+    def _start(self, fit: Fit) -> Solution:
         """What iterations go on from.  Errors: DataError where it is of another shape."""
         last = fit.model.start(fit.report)
         shapes = last.parameters.loadings.shape, last.parameters.noise_variance.shape
@@ -271,7 +271,7 @@ def plan(task: Task, client: Where) -> Plan:
 
 def planned(task: Task, asked: SolverTask, session: Session) -> Plan:
     """The plan of a task, of which solvers are asked this."""
-    return make_plan(asked.problem, session.available, ROUTES, "auto" if task.solver == "em" else task.solver)
+    return make_plan(asked.problem, session.available, "auto" if task.solver == "em" else task.solver)
 
 
 def run(task: Task, options: FitRun, model: Any) -> Fit:
@@ -306,75 +306,75 @@ def run(task: Task, options: FitRun, model: Any) -> Fit:
         session.keep(plan.cache_bytes)
         if task.zero_rows == "keep" and task.missing == "raise":
             session.count_beside(task.count)
-        route, listeners = ROUTES[plan.solver], Listeners(callbacks, plan)
+        solver, listeners = SOLVERS[plan.solver], Listeners(callbacks, plan)
         with listeners.told():
-            shift = task.earlier.shift if task.earlier is not None else _shift(task, session, route.observed)
+            shift = task.earlier.shift if task.earlier is not None else _shift(task, session, solver.observed)
             session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
             if task.between is not None:
                 asked = task.between.settled(asked, plan, session.run)
-            outcome = route.fit(asked, plan, shift, session.run, listeners.on_iteration)
-            require_sound(outcome)
-            lost = lost_digits(outcome, shift, asked.settled_options(plan).precision)
-            outcome = _with_prior(outcome, task, asked.relation)
-            fitted = task.fitted(task, Known(asked, _counted(outcome, source)))
+            solution = solver.fit(asked, plan, shift, session.run, listeners.on_iteration)
+            require_sound(solution)
+            lost = lost_digits(solution, shift, asked.settled_options(plan).precision)
+            solution = _with_prior(solution, task, asked.relation)
+            fitted = task.fitted(task, Known(asked, _counted(solution, source)))
             if task.targets is not None and task.head == "auto":
-                fitted = _with_head(fitted, outcome, task, session)
-    notices = (*map(Notice.of, (*outcome.advice, *lost)), *remarks(session.counted, task.targets))
+                fitted = _with_head(fitted, solution, task, session)
+    notices = (*map(Notice.of, (*solution.advice, *lost)), *remarks(session.counted, task.targets))
     report = Report(
-        outcome.log_likelihood,
-        outcome.checked_log_likelihood,
-        outcome.converged,
-        outcome.iterations,
-        _counted(outcome, source).samples,
+        solution.log_likelihood,
+        solution.checked_log_likelihood,
+        solution.converged,
+        solution.iterations,
+        _counted(solution, source).samples,
         plan.summary(),
         tuple((notice.kind, notice.text) for notice in notices),
-        outcome.history,
+        solution.history,
         tuple(session.passes),
     )
     for notice in notices:
         warnings.warn(notice.text, WARNINGS[notice.kind], stacklevel=outside())
-    return Fit(fitted, report, outcome.moments, task.places, None if journal is None else journal.identity)
+    return Fit(fitted, report, solution.moments, task.places, None if journal is None else journal.identity)
 
 
 def _shift(task: Task, session: Session, observed: bool) -> Array:
     return initial_mean(session, observed=observed) if task.shift is None else task.shift(session, observed)
 
 
-def _counted(outcome: Outcome, source: DataSource) -> Outcome:
-    """The outcome with the number of samples, of which solvers count the sum of the weights."""
+def _counted(solution: Solution, source: DataSource) -> Solution:
+    """The solution with the number of samples, of which solvers count the sum of the weights."""
     rows = source.shape[0]
-    return outcome if source.weights is None else replace(outcome, samples=rows, view_samples=(rows,))
+    return solution if source.weights is None else replace(solution, samples=rows, view_samples=(rows,))
 
 
 def _with_choices(plan: Plan, asked: SolverTask, session: Session, choices: dict[str, Any]) -> Plan:
     """The plan with the choices that a checkpoint has kept."""
     if {name: getattr(plan, name) for name in CHOICES} == choices:
         return plan
-    return replace(make_plan(asked.problem, session.available, ROUTES, choices["solver"]), **choices)
+    return replace(make_plan(asked.problem, session.available, choices["solver"]), **choices)
 
 
-def _with_prior(outcome: Outcome, task: Task, relation: Relation | None) -> Outcome:
+def _with_prior(solution: Solution, task: Task, relation: Relation | None) -> Solution:
     """What a prior of the loadings makes of the maximum of the likelihood of complete samples."""
     if task.prior == "ml" or task.missing != "raise" or task.targets is not None:
-        return outcome
+        return solution
     weights = task.source.weights
-    samples = outcome.samples if weights is None else weights.sum()
+    samples = solution.samples if weights is None else weights.sum()
     count = float(samples if relation is None else relation.rank)
-    return with_evidence(outcome, count, None if isinstance(task.prior, str) else float(task.prior))
+    return with_evidence(solution, count, None if isinstance(task.prior, str) else float(task.prior))
 
 
-def _with_head(fitted: Any, outcome: Outcome, task: Task, session: Session) -> FittedModel:
+def _with_head(fitted: Any, solution: Solution, task: Task, session: Session) -> FittedModel:
     """The model with what predicts targets from scores, from the samples that have targets."""
     assert task.targets is not None
-    encoding, specification = task.targets.encoding, outcome.specification
-    metric = feature_metric(outcome.parameters, specification)
+    encoding, specification = task.targets.encoding, solution.specification
+    metric = feature_metric(solution.parameters, specification)
     spaces = ClassSpaces(encoding.table(), metric) if encoding.kind == "class" else None
     # Where each row has all targets or none, regressions on scores follow from sums.
     sums: Any = (output_sums if task.missing == "raise" else None) if spaces is None else spaces.sums
     width = specification.n_components + len(encoding.names)
-    part = part_of(outcome.view_samples[-1], width, summed=sums is not None)
+    part = part_of(solution.view_samples[-1], width, summed=sums is not None)
     if task.labelled is not None:
-        labelled = task.labelled(outcome, part, sums)
+        labelled = task.labelled(solution, part, sums)
     else:
         rows = fitted.rows
         scores: Any = function(rows.scores)

@@ -14,9 +14,8 @@ from dlatent.arrays import Array, Block, Grid
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.fitted.grid import cells_named, feature_axis, over_features
-from dlatent.fitting.plan import Plan
-from dlatent.linear_gaussian.expectation import pattern_projection
-from dlatent.linear_gaussian.joint import (
+from dlatent.gaussian.expectation import pattern_projection
+from dlatent.gaussian.joint import (
     JointRequest,
     OneView,
     PartsFunction,
@@ -25,7 +24,7 @@ from dlatent.linear_gaussian.joint import (
     joint_predictions,
     joint_scores,
 )
-from dlatent.linear_gaussian.likelihood import predict_view
+from dlatent.gaussian.likelihood import predict_view
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback, shown
 from dlatent.models.correspondence_table import joined_rows, named
@@ -46,6 +45,7 @@ from dlatent.models.views import (
     with_target_view,
 )
 from dlatent.passes import Pass
+from dlatent.solvers.plan import Plan
 from dlatent.stores.joint import joint
 
 M = TypeVar("M", bound=JointModel)

@@ -13,13 +13,12 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.fitting.plan import Plan
-from dlatent.linear_gaussian.classes import ClassRule
-from dlatent.linear_gaussian.expectation import posterior_scores
-from dlatent.linear_gaussian.head import Head
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.views import Parts
+from dlatent.gaussian.classes import ClassRule
+from dlatent.gaussian.expectation import posterior_scores
+from dlatent.gaussian.head import Head
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.views import Parts
 from dlatent.models import task as tasks
 from dlatent.models import view_methods
 from dlatent.models.callbacks import Callback
@@ -32,6 +31,7 @@ from dlatent.models.target_methods import decisions, may_have_classes, output_va
 from dlatent.models.task import FitRun
 from dlatent.models.view_methods import Given, Targets, given, mapped, sets_of
 from dlatent.models.views import JointModel, JointSamples
+from dlatent.solvers.plan import Plan
 
 M = TypeVar("M", bound=JointModel)
 

@@ -18,12 +18,11 @@ from dlatent.fitted.linear import SharedNoise
 from dlatent.fitted.summary import INITIAL_MEAN
 from dlatent.fitted.targets import EncodedTargets, as_array
 from dlatent.fitted.views import JointGaussian, ViewLabels
-from dlatent.fitting.outcome import Outcome
-from dlatent.linear_gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
-from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
-from dlatent.linear_gaussian.moments import count_empty_views, representable
-from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.linear_gaussian.views import Arrangement
+from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
+from dlatent.gaussian.joint import MeanRequest, block_view_means
+from dlatent.gaussian.moments import count_empty_views, representable
+from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.views import Arrangement
 from dlatent.models.correspondence_table import joined_rows, named, without_labels
 from dlatent.models.declared import SHARED, choice, model, parameter
 from dlatent.models.features import KnownFeatures, view_feature_names
@@ -35,6 +34,7 @@ from dlatent.models.model import Model
 from dlatent.models.table import table_fields
 from dlatent.models.task import Known, Task, far_shift
 from dlatent.passes import Pass
+from dlatent.solvers.solution import Solution
 from dlatent.stores.joint import JointSource, joint
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.memory import open_function
@@ -147,9 +147,11 @@ def initial_means(session: Session, observed: bool) -> Array:
     return shift
 
 
-def labelled_pass(outcome: Outcome, part: float, sums: Any, arrangement: Arrangement) -> Pass[Any, LabelledRows | None]:
+def labelled_pass(
+    solution: Solution, part: float, sums: Any, arrangement: Arrangement
+) -> Pass[Any, LabelledRows | None]:
     """The pass that finds what is known of z in a part of the samples with targets, and sums over all of them."""
-    request = JointRowsRequest(outcome.parameters, outcome.specification, arrangement, part, sums)
+    request = JointRowsRequest(solution.parameters, solution.specification, arrangement, part, sums)
     return Pass(block_labelled_joint, request)
 
 

@@ -8,13 +8,13 @@ from typing import TypeVar
 import xarray as xr
 
 from dlatent.engine.connect import Where
-from dlatent.fitting.plan import Plan
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.inputs import Data, PathLike, SampleWeight, TargetsLike
 from dlatent.models.model import Model
 from dlatent.models.task import FitRun
+from dlatent.solvers.plan import Plan
 
 M = TypeVar("M", bound=Model)
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from dlatent.arrays import BlockSource, DataSource, Features, Integers
-from dlatent.linear_gaussian.held_out import Hiding, hidden
+from dlatent.gaussian.held_out import Hiding, hidden
 from dlatent.stores.rows import Rows
 
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, BlockSource, DataSource, Features
 from dlatent.errors import DataError
-from dlatent.linear_gaussian.moments import empty_rows, found_bad
+from dlatent.gaussian.moments import empty_rows, found_bad
 from dlatent.stores.rows import ArrayRows, MatrixRows, Rows
 
 Table = npt.NDArray[np.int64]

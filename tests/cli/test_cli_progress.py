@@ -10,7 +10,7 @@ import pytest
 
 from dlatent.cli.progress import FitProgress, IngestProgress, Screen
 from dlatent.engine.records import PassRecord
-from dlatent.fitting.outcome import Iteration
+from dlatent.solvers.solution import Iteration
 
 
 class Heard(Screen):

@@ -16,7 +16,7 @@ from dlatent.engine import cluster, machine
 from dlatent.engine.connect import connect
 from dlatent.engine.machine import control_group_limit, memory
 from dlatent.engine.processes import local_workers
-from dlatent.fitting.costs import WORKER_BASE
+from dlatent.solvers.costs import WORKER_BASE
 
 MIB, GIB = 2**20, 2**30
 NONE_V1 = 9223372036854771712

@@ -21,7 +21,7 @@ from dlatent import (
     RelationalSupervisedPPCA,
     SupervisedPPCA,
 )
-from dlatent.linear_gaussian.missing_entries.prior import Priors, divergence
+from dlatent.gaussian.missing_entries.prior import Priors, divergence
 from dlatent.testing.conformance import Conformance, Preset, check_estimator
 from tests.fitted import encoded_of, parameters_of, specification_of
 from tests.graphs import power_law_graph

@@ -16,8 +16,8 @@ from dlatent import (
     SupervisedPPCA,
     load,
 )
-from dlatent.linear_gaussian.head import ClassSpaces, LabelledRows, class_head, feature_metric, output_head
-from dlatent.linear_gaussian.softmax import FOLDS
+from dlatent.gaussian.head import ClassSpaces, LabelledRows, class_head, feature_metric, output_head
+from dlatent.gaussian.softmax import FOLDS
 from tests.fitted import encoding_of, head_of, parameters_of, specification_of
 from tests.simulators import simulate
 
@@ -181,9 +181,9 @@ def test_targets_that_miss_outputs_are_fitted_one_by_one():
 def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypatch):
     y = np.where(np.arange(len(NUMBERS)) % 2 == 0, NUMBERS, -1)
     # Of normal classes, which are learned from sums over all rows; the other rule is learned from the part.
-    monkeypatch.setattr("dlatent.linear_gaussian.head.FOLDS", len(y))
+    monkeypatch.setattr("dlatent.gaussian.head.FOLDS", len(y))
     whole = SupervisedPPCA(10).fit(DIGITS, y)
-    monkeypatch.setattr("dlatent.linear_gaussian.head.FEW_NUMBERS", 100 * 20)
+    monkeypatch.setattr("dlatent.gaussian.head.FEW_NUMBERS", 100 * 20)
     part, again = (SupervisedPPCA(10).fit(DIGITS, y) for _ in range(2))
     np.testing.assert_array_equal(head_of(part).coefficients, head_of(again).coefficients)
     assert not np.array_equal(head_of(part).coefficients, head_of(whole).coefficients)
@@ -193,7 +193,7 @@ def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypa
 
 def test_many_classes_of_few_rows_each_are_learned_from_all_rows(monkeypatch):
     """A part of the rows, which is all that the driver takes, has some of each class only."""
-    monkeypatch.setattr("dlatent.linear_gaussian.head.FEW_NUMBERS", 100 * 210)
+    monkeypatch.setattr("dlatent.gaussian.head.FEW_NUMBERS", 100 * 210)
     rng = np.random.default_rng(1)
     codes = np.arange(3000) % 200
     rows = rng.normal(size=(200, 30))[codes] * np.geomspace(1.0, 0.3, 30) + 0.4 * rng.normal(size=(3000, 30))
@@ -211,7 +211,7 @@ def test_rare_labels_are_learned_from_all_rows(monkeypatch):
     labels = np.column_stack([z[:, 0] > 0.0, z[:, 1] > 2.6]).astype(float)
     assert labels[:, 1].sum() < 30
     whole = SupervisedPPCA(10, target_type="multilabel").fit(rows, labels)
-    monkeypatch.setattr("dlatent.linear_gaussian.head.FEW_NUMBERS", 200 * 12)
+    monkeypatch.setattr("dlatent.gaussian.head.FEW_NUMBERS", 200 * 12)
     part = SupervisedPPCA(10, target_type="multilabel").fit(rows, labels)
     np.testing.assert_array_equal(head_of(part).coefficients, head_of(whole).coefficients)
     np.testing.assert_allclose(head_of(part).noise, head_of(whole).noise, rtol=0.5)
@@ -232,7 +232,7 @@ def test_of_many_labels_a_linear_rule_tells_more_than_normal_classes(monkeypatch
     x, classes = z @ rng.normal(size=(3, 10)) + 0.1 * rng.normal(size=(1200, 10)), (z[:, 0] > 1.0).astype(int)
     rest, wrong, losses = np.arange(1200) % 2 == 1, [], []
     for folds in (FOLDS, 1200):
-        monkeypatch.setattr("dlatent.linear_gaussian.head.FOLDS", folds)  # no class has as many rows, at last
+        monkeypatch.setattr("dlatent.gaussian.head.FOLDS", folds)  # no class has as many rows, at last
         said = SupervisedPPCA(3).fit(x, np.where(rest, -1, classes)).predict_proba(x[rest])
         wrong.append(np.mean(said.argmax(axis=1) != classes[rest]))
         losses.append(-np.log(said[np.arange(600), classes[rest]]).mean())

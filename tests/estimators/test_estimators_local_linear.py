@@ -211,8 +211,8 @@ def test_graphs_that_fall_apart_are_refused_or_told():
 
 
 def test_a_solver_that_does_not_settle_says_so(monkeypatch):
-    monkeypatch.setattr("dlatent.local_linear.smallest.ROUNDS", 1)
-    monkeypatch.setattr("dlatent.local_linear.smallest.STEPS", 1)
+    monkeypatch.setattr("dlatent.solvers.lle.smallest.ROUNDS", 1)
+    monkeypatch.setattr("dlatent.solvers.lle.smallest.STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="eigen_solver='direct'"):
         model = single(eigen_solver="iterative").fit(s_curve(1200))
     assert not model.converged_

@@ -27,9 +27,9 @@ from dlatent import (
     select_n_components,
 )
 from dlatent.arrays import Block
-from dlatent.fitting.entry_starts import Units
-from dlatent.linear_gaussian.missing_entries import prior
-from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries
+from dlatent.gaussian.missing_entries import prior
+from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries
+from dlatent.solvers.missing.starts import Units
 from tests.fitted import parameters_of, specification_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.DataWarning")

@@ -16,7 +16,7 @@ from dlatent.models import relational
 from dlatent.operators import probes
 from tests.fitted import model_of
 from tests.graphs import power_law_graph
-from tests.routes import only_route
+from tests.one_solver import only_solver
 from tests.simulators import plain_features
 
 X = plain_features(60, 6)
@@ -116,14 +116,14 @@ def test_the_papers_em_begins_at_pca():
     """PRPCA's setting: one step from PCA with σ² = 1e-6 changes the loadings, many reach the closed form."""
     start = RelationalPPCA(2, solver="em", start="pca", start_noise=1e-6, max_iter=1)
     best = RelationalPPCA(2, tol=1e-12).fit(X, graph=GRAPH)
-    with only_route("krylov"), pytest.warns(match="stopped after 1 iteration"):
+    with only_solver("krylov"), pytest.warns(match="stopped after 1 iteration"):
         start.fit(X, graph=GRAPH)
     plain = PPCA(2).fit(X)
     np.testing.assert_allclose(_span(start), _span(plain), atol=1e-6)
     assert start.noise_variance_ == pytest.approx(1e-6)
     for solver in ROUTES:
         long = RelationalPPCA(2, solver="em", start="pca", start_noise=1e-6, tol=1e-14, max_iter=20_000)
-        with only_route(solver):
+        with only_solver(solver):
             long.fit(X, graph=GRAPH)
         np.testing.assert_allclose(_span(long), _span(best), atol=1e-4)
         assert long.log_likelihood_ == pytest.approx(best.log_likelihood_, rel=1e-8)
@@ -136,7 +136,7 @@ def _span(model):
 
 def test_few_columns_at_a_time_and_many_column_blocks_change_rounding_only(monkeypatch):
     expected = RelationalPPCA(2, solver="krylov", tol=1e-12).fit(X, graph=GRAPH)
-    monkeypatch.setattr("dlatent.fitting.routes.krylov.exchange_room", lambda machine, held: 3000)
+    monkeypatch.setattr("dlatent.solvers.krylov.exchange_room", lambda machine, held: 3000)
     for data in (X, sp.csr_array(X)):
         model = RelationalPPCA(2, solver="krylov", tol=1e-12)
         plan = model.plan(data, graph=GRAPH)

@@ -10,11 +10,11 @@ from scipy.stats import multivariate_normal
 
 from dlatent import PPCA, DataError, load
 from dlatent.arrays import Block
-from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries
-from dlatent.linear_gaussian.missing_entries.prior import Priors, divergence, with_prior
-from dlatent.linear_gaussian.missing_entries.row_effects import maximise_levels, others, with_level
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries
+from dlatent.gaussian.missing_entries.prior import Priors, divergence, with_prior
+from dlatent.gaussian.missing_entries.row_effects import maximise_levels, others, with_level
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
 from tests.fitted import parameters_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.DataWarning")

@@ -169,7 +169,7 @@ def test_errors_of_lapack_come_with_advice(make, error, monkeypatch):
     def fail(*args, **options):
         raise error
 
-    monkeypatch.setattr("dlatent.fitting.routes.covariance.CovarianceRoute.fit", fail)
+    monkeypatch.setattr("dlatent.solvers.covariance.CovarianceSolver.fit", fail)
     monkeypatch.setattr("dlatent.models.local_linear.embed", fail)
     with pytest.raises(DlatentError, match="like scales"):
         make().fit(X, client="serial")

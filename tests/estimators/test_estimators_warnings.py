@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 
 from dlatent import PPCA, ConvergenceWarning, FactorAnalysis, NoiseFloorWarning, PrecisionWarning, SupervisedPPCA
 from tests.fitted import encoding_of
-from tests.routes import only_route
+from tests.one_solver import only_solver
 from tests.simulators import documents, first_of_each, simulate
 
 
@@ -98,7 +98,7 @@ def test_the_route_of_products_keeps_float32_data_in_float64():
 @pytest.mark.parametrize("solver", ["auto", "em"])
 def test_too_few_iterations_are_reported(solver):
     data = documents(150, 300, random_state=1)
-    with only_route("krylov"):
+    with only_solver("krylov"):
         model, found = caught(lambda: PPCA(5, solver=solver, max_iter=2).fit(data.features))
     said = [w for w in found if w.category is ConvergenceWarning]
     assert len(said) == 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent.fitting.diagnostics import advise
-from dlatent.fitting.outcome import Iteration, Options
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.diagnostics import advise
+from dlatent.solvers.solution import Iteration, Options
 
 OPTIONS = Options(1e-9, 60, 0, (1e-6, 1e-6), 100, 1e-16)
 HISTORY = (Iteration(1, -10.0, float("nan"), 0.0, 2),)

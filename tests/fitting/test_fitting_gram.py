@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent.fitting.gram import KernelProducts, fit_dual
-from dlatent.fitting.outcome import Options
-from dlatent.linear_gaussian.gram import dual_data
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.gram import dual_data
+from dlatent.gaussian.specification import Specification, View
 from dlatent.operators.kernels import Kernel
+from dlatent.solvers.gram.dual import KernelProducts, fit_dual
+from dlatent.solvers.solution import Options
 
 N, K = 150, 3
 RNG = np.random.default_rng(0)
@@ -41,26 +41,26 @@ def fit(*, matrix=False, tolerance=1e-10, max_rank=600):
 def test_products_lead_where_the_matrix_leads():
     whole, _ = fit(matrix=True)
     found, times = fit()
-    assert found.outcome.converged
-    assert found.outcome.log_likelihood == pytest.approx(whole.outcome.log_likelihood, rel=1e-9)
+    assert found.solution.converged
+    assert found.solution.log_likelihood == pytest.approx(whole.solution.log_likelihood, rel=1e-9)
     np.testing.assert_allclose(found.means, MATRIX.mean(axis=0), rtol=1e-10)
     # The first pass also brings the means; every line of the history is one pass.
-    assert times.passes == len(found.outcome.history) < 15
+    assert times.passes == len(found.solution.history) < 15
     assert times.columns < N
 
 
 def test_a_space_that_is_cut_ends_at_the_same_maximum():
     whole, _ = fit()
-    widest = max(line.rank for line in whole.outcome.history)
+    widest = max(line.rank for line in whole.solution.history)
     cut, times = fit(max_rank=24)
-    ranks = [line.rank for line in cut.outcome.history]
+    ranks = [line.rank for line in cut.solution.history]
     assert max(ranks) <= 24 < widest
     assert ranks[-1] < times.columns - 8, "some of the directions that were asked for are gone"
-    assert cut.outcome.log_likelihood == pytest.approx(whole.outcome.log_likelihood, rel=1e-8)
-    assert times.passes >= len(whole.outcome.history)
+    assert cut.solution.log_likelihood == pytest.approx(whole.solution.log_likelihood, rel=1e-8)
+    assert times.passes >= len(whole.solution.history)
 
 
 def test_the_likelihood_never_falls():
     found, _ = fit()
-    lines = np.array([line.log_likelihood for line in found.outcome.history])
+    lines = np.array([line.log_likelihood for line in found.solution.history])
     assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent import Callback, ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
-from dlatent.fitting.mixture import subset_rows
-from dlatent.fitting.plan import Plan
+from dlatent.solvers.mixture.fit import subset_rows
+from dlatent.solvers.plan import Plan
+from dlatent.solvers.planner import make_plan
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 from tests.oracles.mixture import mixture_log_densities, simulate_mixture
-from tests.routes import make_plan
 
 NOISES = pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
 

@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from dlatent import PPCA, Callback, PlanError, RelationalPPCA, SupervisedPPCA
-from dlatent.fitting.costs import (
+from dlatent.passes import Resources
+from dlatent.solvers.costs import (
     EXPECTED_PASSES,
     EXPECTED_ROW_PASSES,
     SPARSE_MEETING_RATE,
@@ -18,9 +19,8 @@ from dlatent.fitting.costs import (
     features_seconds,
     subspace,
 )
-from dlatent.fitting.plan import Plan, Problem, size
-from dlatent.passes import Resources
-from tests.routes import make_plan
+from dlatent.solvers.plan import Plan, Problem, size
+from dlatent.solvers.planner import make_plan
 from tests.simulators import documents
 
 MIB, GIB = 2**20, 2**30
@@ -235,7 +235,7 @@ def test_the_page_says_where_another_order_may_pay():
 @pytest.mark.parametrize("column_blocks", [1, 3])
 @pytest.mark.parametrize("cached", [True, False])
 def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monkeypatch):
-    monkeypatch.setattr("dlatent.fitting.routes.krylov.column_block_count", lambda *_: (column_blocks, 0))
+    monkeypatch.setattr("dlatent.solvers.krylov.column_block_count", lambda *_: (column_blocks, 0))
     if not cached:
         monkeypatch.setattr("dlatent.engine.executor.cache_share", lambda _: 0)
     data, graph = da.from_array(documents(120, 60).features.toarray(), chunks=(20, 60)), sp.eye_array(120, k=1)

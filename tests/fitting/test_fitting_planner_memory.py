@@ -13,14 +13,14 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent import PPCA, CorrespondencePPCA, PlanError, RelationalPPCA, SupervisedPPCA, open_data
-from dlatent.fitting import costs
-from dlatent.fitting.costs import subspace
-from dlatent.fitting.plan import Problem
-from dlatent.fitting.routes import kernel
-from dlatent.fitting.routes.krylov import KrylovRoute
+from dlatent.solvers import costs
+from dlatent.solvers.costs import subspace
+from dlatent.solvers.kernel import solver as kernel
+from dlatent.solvers.krylov import KrylovSolver
+from dlatent.solvers.plan import Problem
+from dlatent.solvers.planner import make_plan
 from dlatent.stores import kernel_tiles
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
-from tests.routes import make_plan
 
 REUTERS = replace(
     problem(800_000, 47_000, k=50, nnz=80_000_000, targets=103, patterns=2, itemsize=4), description="RCV1"
@@ -101,7 +101,7 @@ def test_landmarks_hold_their_tiles_once_for_each_thread():
 def test_short_rows_count_for_what_a_task_makes_of_each():
     """A block of 32 MiB has 400,000 rows of ten entries, of each of which 75 numbers are made: 230 MiB, about twice."""
     short, long = (problem(nnz // entries, 20_000, k=50, nnz=nnz) for nnz, entries in ((10**9, 10), (10**9, 1000)))
-    short_, long_ = (KrylovRoute().plan(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
+    short_, long_ = (KrylovSolver().plan(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
     rows = 32 * MIB // (10 * 12 + 4)
     assert short_ - long_ > 1.9 * 8 * 75 * rows
 

@@ -7,12 +7,13 @@ import pytest
 import scipy.optimize as opt
 
 from dlatent import CorrespondencePPCA, NoiseFloorWarning, SupervisedPPCA
-from dlatent.fitting import reduced_problem, view_starts
-from dlatent.fitting.ascent import _Objective
-from dlatent.linear_gaussian.moments import Moments, PatternMoments
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.linear_gaussian.spectral import complete, near_best
+from dlatent.gaussian.moments import Moments, PatternMoments
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.spectral import complete, near_best
+from dlatent.solvers.moments import reduced_problem
+from dlatent.solvers.moments import starts as view_starts
+from dlatent.solvers.moments.ascent import _Objective
 from tests.fitted import encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dlatent.arrays import Block
-from dlatent.fitting.acceleration import accelerate
-from dlatent.fitting.missing_entries import fit_rows
-from dlatent.fitting.outcome import Options
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.acceleration import accelerate
+from dlatent.solvers.missing.fit import fit_rows
+from dlatent.solvers.solution import Options
 from tests.simulators import simulate
 
 D, K = 30, 3
@@ -43,8 +43,8 @@ class Counted:
 
 def many_features(monkeypatch):
     """The features count as too many for second moments of all pairs, and for a sample of the rows."""
-    monkeypatch.setattr("dlatent.fitting.entry_starts.PAIRWISE", 0)
-    monkeypatch.setattr("dlatent.fitting.missing_entries.PAIRWISE", 0)
+    monkeypatch.setattr("dlatent.solvers.missing.starts.PAIRWISE", 0)
+    monkeypatch.setattr("dlatent.solvers.missing.fit.PAIRWISE", 0)
 
 
 def fit(x, *, shared=True, textbook=False, **changes):
@@ -159,7 +159,7 @@ def test_few_masks_take_two_passes(shared, monkeypatch):
     found, names = fit(x, shared=shared)
     assert names == ["sums", "patterns"]
     assert found.converged
-    monkeypatch.setattr("dlatent.fitting.missing_entries.few_buckets", lambda counts, features: None)
+    monkeypatch.setattr("dlatent.solvers.missing.fit.few_buckets", lambda counts, features: None)
     other, visits = fit(x, shared=shared, tolerance=1e-12)
     assert "entries" in visits
     assert found.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-11)
@@ -169,7 +169,7 @@ def test_few_masks_take_two_passes(shared, monkeypatch):
 
 def test_masks_that_share_a_bucket_are_noticed(monkeypatch):
     monkeypatch.setattr(
-        "dlatent.linear_gaussian.missing_entries.observed.mask_keys", lambda masks: np.zeros(len(masks), np.uint64)
+        "dlatent.gaussian.missing_entries.observed.mask_keys", lambda masks: np.zeros(len(masks), np.uint64)
     )
     found, names = fit(few_masks())
     assert names[:2] == ["sums", "patterns"]

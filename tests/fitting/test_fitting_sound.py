@@ -11,49 +11,49 @@ import pytest
 
 from dlatent import PPCA, FactorAnalysis, PPCAMixture, SupervisedPPCA
 from dlatent.errors import DataError, DataWarning
-from dlatent.fitting.diagnostics import FALL, require_sound
-from dlatent.fitting.outcome import Iteration, Outcome
-from dlatent.fitting.routes import ROUTES
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.diagnostics import FALL, require_sound
+from dlatent.solvers.registry import SOLVERS
+from dlatent.solvers.solution import Iteration, Solution
 
 X = np.random.default_rng(0).normal(size=(60, 6))
 
 
-def outcome(*values: float, **parts: Any) -> Outcome:
+def solution(*values: float, **parts: Any) -> Solution:
     parameters = Parameters(np.ones((6, 2)), np.zeros(6), np.ones(1))
     history = tuple(Iteration(n + 1, value, np.nan, np.nan, 0) for n, value in enumerate(values))
     specification = Specification((View("features", 6),), ((0,),), 2)
-    whole = Outcome(
+    whole = Solution(
         parameters, specification, values[-1], history, True, len(values), (False,), 60, (60,), (1.0,)
     )  # fmt: skip
     return replace(whole, **parts)
 
 
 def test_what_rises_or_rounds_passes() -> None:
-    require_sound(outcome(-5.0))
-    require_sound(outcome(-1e9, -1e9 * (1 + 0.5 * FALL), -9e8))
+    require_sound(solution(-5.0))
+    require_sound(solution(-1e9, -1e9 * (1 + 0.5 * FALL), -9e8))
 
 
 @pytest.mark.parametrize("values", [(-1e9, -1e9 * (1 + 2 * FALL)), (-3.0, -2.0, -2.1), (-3.0, np.nan, -2.0)])
 def test_a_likelihood_that_falls_is_an_error(values: tuple[float, ...]) -> None:
     with pytest.raises(DataError, match=f"went from .* in iteration {len(values) if values[1] < 0 else 2},"):
-        require_sound(outcome(*values))
+        require_sound(solution(*values))
 
 
 @pytest.mark.parametrize("field", ["loadings", "mean", "noise_variance"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_numbers_that_are_none_are_an_error(field: str, value: float) -> None:
-    parameters = outcome(-1.0).parameters
+    parameters = solution(-1.0).parameters
     broken = parameters._replace(**{field: np.full_like(getattr(parameters, field), value)})
     with pytest.raises(DataError, match=f"{field.replace('_', ' ')} that is not finite"):
-        require_sound(outcome(-1.0, parameters=broken))
+        require_sound(solution(-1.0, parameters=broken))
 
 
 @pytest.mark.parametrize("solver", ["covariance", "krylov"])
 def test_a_fit_that_went_wrong_leaves_no_model(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (route,) = [type(ROUTES[solver])]
-    monkeypatch.setattr(route, "fit", lambda *_: outcome(-1.0, log_likelihood=np.nan))
+    (route,) = [type(SOLVERS[solver])]
+    monkeypatch.setattr(route, "fit", lambda *_: solution(-1.0, log_likelihood=np.nan))
     model = PPCA(2, solver=solver)
     with pytest.raises(DataError, match="log-likelihood that is not finite"):
         model.fit(X, client="serial")

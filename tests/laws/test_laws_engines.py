@@ -11,7 +11,7 @@ import zarr
 from law_cases import CASES, ROUTES, as_dask, fit, numbers, same_bits, texts
 
 from dlatent import PPCA, CorrespondencePPCA, SupervisedPPCA
-from tests.routes import only_route
+from tests.one_solver import only_solver
 
 X, Y, LABELLED = numbers(n=200, d=24)
 ROWS = (50, 3, 1, 70, 26, 30, 20)
@@ -65,9 +65,9 @@ def fit_bits(model, x, labels, client):
 
 def test_textbook_em_over_the_data_has_the_same_bits(client):
     options = {"solver": "em", "max_iter": 5, "client": "serial"}
-    with only_route("krylov"), pytest.warns(UserWarning, match="stopped after 5"):
+    with only_solver("krylov"), pytest.warns(UserWarning, match="stopped after 5"):
         expected = fit("semi", as_dask(X, ROWS), Y, LABELLED, **options)
-    with only_route("krylov"), pytest.warns(UserWarning, match="stopped after 5"):
+    with only_solver("krylov"), pytest.warns(UserWarning, match="stopped after 5"):
         found = fit("semi", as_dask(X, ROWS), Y, LABELLED, **options | {"client": client})
     assert same_bits(found, expected)
 

@@ -14,7 +14,7 @@ from law_cases import ROUTES, as_dask, assert_same_maximum, numbers, same_bits, 
 
 from dlatent import GraphPPCA, RelationalPPCA, RelationalSupervisedPPCA, ingest_graph
 from tests.graphs import power_law_graph
-from tests.routes import only_route
+from tests.one_solver import only_solver
 
 X, Y, _ = numbers(n=120, d=12)
 N, D = X.shape
@@ -146,7 +146,7 @@ def test_likelihood_never_falls(seed, alpha, gamma, route):
     graph = power_law_graph(N, 200, random_state=seed)
     for solver in ("auto", "em"):
         model = RelationalPPCA(3, alpha=alpha, gamma=gamma, solver=solver, tol=1e-7, random_state=seed)
-        with only_route(route):
+        with only_solver(route):
             lines = model.fit(X, graph=graph).history_["iteration_log_likelihood"].values
         assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
 

@@ -9,7 +9,7 @@ from sklearn.datasets import make_s_curve
 
 from dlatent import LocallyLinearEmbedding, open_data
 from dlatent.engine.connect import connect
-from dlatent.fitting.local_linear import find_neighbours
+from dlatent.solvers.lle.fit import find_neighbours
 
 X = make_s_curve(900, random_state=0)[0]
 

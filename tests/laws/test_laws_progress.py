@@ -72,7 +72,7 @@ def test_callbacks_see_the_history_as_it_is_made(solver):
     passes, iterations, groups = [], [], []
     heard = Callback(on_pass=passes.append, on_iteration=iterations.append, on_task=lambda *a: groups.append(a))
     model = SupervisedPPCA(2, solver=solver).fit(x, labels, callbacks=[heard])
-    # The last line may be replaced by the thorough solve, which callbacks hear of with the outcome.
+    # The last line may be replaced by the thorough solve, which callbacks hear of with the solution.
     np.testing.assert_allclose([line.log_likelihood for line in iterations], lines(model), rtol=1e-6)
     assert ["initial mean", *(record.name for record in passes)] == list(model.history_["pass_name"].values)
     assert model.n_passes_ == len(passes)

@@ -13,11 +13,11 @@ from law_cases import as_dask
 
 from dlatent import PPCA, FactorAnalysis
 from dlatent.arrays import Block
-from dlatent.linear_gaussian.columns import by_columns
-from dlatent.linear_gaussian.expectation import ExpectationRequest, block_expectation
-from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
-from dlatent.linear_gaussian.moments import MomentRequest, block_moments
-from dlatent.linear_gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
+from dlatent.gaussian.columns import by_columns
+from dlatent.gaussian.expectation import ExpectationRequest, block_expectation
+from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
+from dlatent.gaussian.moments import MomentRequest, block_moments
+from dlatent.gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
 from tests.simulators import random_parameters, simulate, specification_of
 
 D, L, K = 6, 2, 2

@@ -11,11 +11,11 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import scale
 
 from dlatent.fitted.targets import encode_targets
-from dlatent.linear_gaussian import complete
-from dlatent.linear_gaussian.classes import ClassRule
-from dlatent.linear_gaussian.missing_entries import incomplete
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian import complete
+from dlatent.gaussian.classes import ClassRule
+from dlatent.gaussian.missing_entries import incomplete
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
 
 D, L, K, C = 4, 2, 3, 3
 RNG = np.random.default_rng(7)

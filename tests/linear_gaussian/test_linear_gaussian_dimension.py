@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from dlatent.linear_gaussian.dimension import bic, explaining, log_evidence, noise_eigenvalues
+from dlatent.gaussian.dimension import bic, explaining, log_evidence, noise_eigenvalues
 
 
 def spectrum(seed: int, size: int) -> np.ndarray:

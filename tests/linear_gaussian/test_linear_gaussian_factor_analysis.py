@@ -7,13 +7,13 @@ import pytest
 import scipy.stats
 from sklearn.decomposition import FactorAnalysis as OfSklearn
 
-from dlatent.linear_gaussian.canonical import oblimin, promax, quartimax, varimax
-from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients, factors, hessian
-from dlatent.linear_gaussian.maximisation import em_step
-from dlatent.linear_gaussian.moments import Moments, PatternMoments
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.linear_gaussian.spectral import Profile
+from dlatent.gaussian.canonical import oblimin, promax, quartimax, varimax
+from dlatent.gaussian.factor_analysis import bartlett_coefficients, factors, hessian
+from dlatent.gaussian.maximisation import em_step
+from dlatent.gaussian.moments import Moments, PatternMoments
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.spectral import Profile
 from tests.oracles import dense as oracles
 
 WIDTH, K = 8, 2

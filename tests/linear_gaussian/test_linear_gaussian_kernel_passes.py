@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Block
 from dlatent.errors import DataError
-from dlatent.linear_gaussian import kernel_passes
-from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product
+from dlatent.gaussian import kernel_passes
+from dlatent.gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product
 from dlatent.operators.kernels import Kernel
 from dlatent.operators.tall import SymmetricTiles
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from dlatent import PPCA
 from dlatent.arrays import Block
-from dlatent.linear_gaussian.directions import orthonormal
-from dlatent.linear_gaussian.expectation import expect_moments
-from dlatent.linear_gaussian.krylov import KrylovSpace
-from dlatent.linear_gaussian.maximisation import spare_log_likelihood
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import ProductRequest, block_products
+from dlatent.gaussian.directions import orthonormal
+from dlatent.gaussian.expectation import expect_moments
+from dlatent.gaussian.maximisation import spare_log_likelihood
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.products import ProductRequest, block_products
+from dlatent.solvers.moments.krylov import KrylovSpace
 from tests.oracles import dense as oracles
 from tests.simulators import random_parameters, specification_of
 

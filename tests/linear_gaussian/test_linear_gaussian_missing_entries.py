@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import Block, add
 from dlatent.errors import DataError
-from dlatent.linear_gaussian.missing_entries import incomplete
-from dlatent.linear_gaussian.missing_entries import observed as rooms
-from dlatent.linear_gaussian.missing_entries.entries import (
+from dlatent.gaussian.missing_entries import incomplete
+from dlatent.gaussian.missing_entries import observed as rooms
+from dlatent.gaussian.missing_entries.entries import (
     EntryRequest,
     PairRequest,
     SketchRequest,
@@ -26,7 +26,7 @@ from dlatent.linear_gaussian.missing_entries.entries import (
     gradient,
     maximise_entries,
 )
-from dlatent.linear_gaussian.missing_entries.patterns import (
+from dlatent.gaussian.missing_entries.patterns import (
     PatternRequest,
     block_patterns,
     distinct,
@@ -34,8 +34,8 @@ from dlatent.linear_gaussian.missing_entries.patterns import (
     few_buckets,
     pairs_of_patterns,
 )
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
 from tests.oracles import dense as oracles
 
 D, L, K = 7, 2, 2

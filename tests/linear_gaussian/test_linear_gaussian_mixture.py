@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dlatent import DataError
 from dlatent.arrays import Block, add
-from dlatent.linear_gaussian import mixture as mixtures
-from dlatent.linear_gaussian.mixture import (
+from dlatent.gaussian import mixture as mixtures
+from dlatent.gaussian.mixture import (
     Mixture,
     MixtureRequest,
     SubsetRequest,
@@ -22,7 +22,7 @@ from dlatent.linear_gaussian.mixture import (
     maximise_mixture,
     mixture_sums,
 )
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Specification, View
 from tests.oracles.mixture import mixture_log_densities, simulate_mixture
 
 SEEDS = st.integers(0, 10_000)

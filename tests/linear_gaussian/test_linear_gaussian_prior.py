@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.arrays import Block
-from dlatent.linear_gaussian.canonical import canonical
-from dlatent.linear_gaussian.missing_entries import incomplete, prior
-from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries, block_entry_sums
-from dlatent.linear_gaussian.missing_entries.means import Means, shrunk_means
-from dlatent.linear_gaussian.missing_entries.patterns import (
+from dlatent.gaussian.canonical import canonical
+from dlatent.gaussian.missing_entries import incomplete, prior
+from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries, block_entry_sums
+from dlatent.gaussian.missing_entries.means import Means, shrunk_means
+from dlatent.gaussian.missing_entries.patterns import (
     PatternRequest,
     block_patterns,
     entries_of_patterns,
     few_buckets,
 )
-from dlatent.linear_gaussian.missing_entries.prior import Priors
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.missing_entries.prior import Priors
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification, View
 
 D, K = 6, 3
 SHARED = Specification((View("features", D),), ((0,),), K)

@@ -8,10 +8,10 @@ import scipy.sparse as sp
 
 from dlatent import open_data, open_graph
 from dlatent.engine.connect import connect
-from dlatent.fitting.smoothing import _pass
-from dlatent.linear_gaussian import smoothing as smoothing_sums
-from dlatent.linear_gaussian.held_out import Hiding, hidden_cells
-from dlatent.linear_gaussian.smoothing import (
+from dlatent.gaussian.held_out import Hiding, hidden_cells
+from dlatent.solvers.smoothing import statistics as smoothing_sums
+from dlatent.solvers.smoothing.choice import _pass
+from dlatent.solvers.smoothing.statistics import (
     FOLDS,
     ScoreSums,
     SmoothingRequest,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent.fitting.acceleration import accelerate
-from dlatent.linear_gaussian import spectral
-from dlatent.linear_gaussian.canonical import canonical, column_signs
-from dlatent.linear_gaussian.maximisation import em_step
-from dlatent.linear_gaussian.moments import Moments, PatternMoments
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.spectral import Profile, complete, ppca
+from dlatent.gaussian import spectral
+from dlatent.gaussian.canonical import canonical, column_signs
+from dlatent.gaussian.maximisation import em_step
+from dlatent.gaussian.moments import Moments, PatternMoments
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.spectral import Profile, complete, ppca
+from dlatent.solvers.acceleration import accelerate
 from tests.oracles import dense as oracles
 from tests.simulators import random_parameters, simulate, specification_of
 

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Block, add
 from dlatent.errors import DataError
-from dlatent.linear_gaussian.expectation import ExpectationRequest, block_expectation, expect_moments
-from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
-from dlatent.linear_gaussian.maximisation import em_step, maximise, slope
-from dlatent.linear_gaussian.moments import (
+from dlatent.gaussian.expectation import ExpectationRequest, block_expectation, expect_moments
+from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
+from dlatent.gaussian.maximisation import em_step, maximise, slope
+from dlatent.gaussian.moments import (
     MomentRequest,
     Moments,
     block_mean,
@@ -24,7 +24,7 @@ from dlatent.linear_gaussian.moments import (
     view_counts,
     view_variances,
 )
-from dlatent.linear_gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
+from dlatent.gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
 from tests.oracles import dense as oracles
 from tests.simulators import draw, hide, random_parameters, specification_of
 

@@ -10,13 +10,13 @@ import pytest
 import scipy.sparse as sp
 
 from dlatent.arrays import Block, add
-from dlatent.linear_gaussian.expectation import ExpectationRequest, block_expectation
-from dlatent.linear_gaussian.joint import JointRequest, MeanRequest, block_results, block_view_means, joint_scores
-from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
-from dlatent.linear_gaussian.moments import MomentRequest, block_moments
-from dlatent.linear_gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
-from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.linear_gaussian.views import Arrangement
+from dlatent.gaussian.expectation import ExpectationRequest, block_expectation
+from dlatent.gaussian.joint import JointRequest, MeanRequest, block_results, block_view_means, joint_scores
+from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
+from dlatent.gaussian.moments import MomentRequest, block_moments
+from dlatent.gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
+from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.views import Arrangement
 from tests.oracles import dense as oracles
 from tests.simulators import random_parameters
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.arrays import Block
-from dlatent.local_linear.embedding import (
+from dlatent.solvers.lle.embedding import (
     Reference,
     closed_sets,
     components,
@@ -19,10 +19,10 @@ from dlatent.local_linear.embedding import (
     residual_matrix,
     weight_matrix,
 )
-from dlatent.local_linear.inverses import factorised, predicted_fill
-from dlatent.local_linear.neighbours import exact_neighbours
-from dlatent.local_linear.smallest import smallest
-from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both, weights
+from dlatent.solvers.lle.inverses import factorised, predicted_fill
+from dlatent.solvers.lle.neighbours import exact_neighbours
+from dlatent.solvers.lle.smallest import smallest
+from dlatent.solvers.lle.weights import WeightRequest, block_coordinates, block_weights, both, weights
 
 K = 5
 

@@ -14,8 +14,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from dlatent.arrays import Block
 from dlatent.errors import DataError
-from dlatent.local_linear import near_pairs
-from dlatent.local_linear.neighbours import (
+from dlatent.solvers.lle import near_pairs
+from dlatent.solvers.lle.neighbours import (
     NeighbourRequest,
     block_bounds,
     block_neighbours,

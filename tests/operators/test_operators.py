@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent.linear_gaussian.expectation import LowRankPlusDiagonal
+from dlatent.gaussian.expectation import LowRankPlusDiagonal
 from dlatent.operators.eigen import top_eigenpairs, top_eigenvalues
 
 

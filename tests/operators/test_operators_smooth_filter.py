@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from dlatent import open_data, open_graph, open_precision
 from dlatent.engine import exchange
 from dlatent.engine.connect import connect
-from dlatent.fitting.graph_samples import GraphSamples
-from dlatent.fitting.task import Relation
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Specification, View
 from dlatent.operators.given_precision import GivenPrecision
 from dlatent.operators.graph_precision import Precision
 from dlatent.operators.sample_precision import SmoothFilter
+from dlatent.solvers.graph.samples import GraphSamples
+from dlatent.solvers.task import Relation
 from tests.graphs import power_law_graph
 
 SAMPLES, FEATURES = 60, 7

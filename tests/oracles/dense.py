@@ -1,6 +1,6 @@
 """The models as dense Gaussians, written from their definition alone: slow, small, and obviously right.
 
-Nothing here uses a formula of `dlatent.linear_gaussian`.  (z, x) is one Gaussian vector with the covariance
+Nothing here uses a formula of `dlatent.gaussian`.  (z, x) is one Gaussian vector with the covariance
 
     [ I    Wᵀ      ]
     [ W    WWᵀ + Ψ ]
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from scipy.stats import multivariate_normal
 
 from dlatent.arrays import Array
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
 
 
 class Gaussian(NamedTuple):

@@ -8,9 +8,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlatent.linear_gaussian.canonical import canonical
-from dlatent.linear_gaussian.expectation import pattern_projection
-from dlatent.linear_gaussian.likelihood import log_likelihoods, posterior_means, predict_view
+from dlatent.gaussian.canonical import canonical
+from dlatent.gaussian.expectation import pattern_projection
+from dlatent.gaussian.likelihood import log_likelihoods, posterior_means, predict_view
 from tests.oracles.dense import condition, dense, latent_given, log_densities, missing_given
 from tests.simulators import draw, random_parameters, specification_of
 

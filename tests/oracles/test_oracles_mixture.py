@@ -13,9 +13,7 @@ from sklearn.mixture import GaussianMixture
 from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
-from dlatent.fitting.mixture import fit_mixture
-from dlatent.fitting.outcome import Options
-from dlatent.linear_gaussian.mixture import (
+from dlatent.gaussian.mixture import (
     Mixture,
     MixtureRequest,
     block_mixture,
@@ -26,7 +24,9 @@ from dlatent.linear_gaussian.mixture import (
     responsibilities,
     scores,
 )
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.mixture.fit import fit_mixture
+from dlatent.solvers.solution import Options
 from tests.oracles.dense import DenseModel, latent_given, numerical_gradient
 from tests.oracles.mixture import joint_log_densities, mixture_log_densities, simulate_mixture
 

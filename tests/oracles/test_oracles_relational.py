@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dlatent import PPCA, RelationalPPCA
 from tests.graphs import power_law_graph
+from tests.one_solver import only_solver
 from tests.oracles.relational import (
     RelationalModel,
     em_step,
@@ -20,7 +21,6 @@ from tests.oracles.relational import (
     precision_root,
     principal_components,
 )
-from tests.routes import only_route
 from tests.simulators import simulate
 
 CLOSE = 1e-9
@@ -123,11 +123,11 @@ def test_em_makes_the_steps_of_the_definition(alpha, gamma, route, start):
     rows, graph = case()
     root = precision_root(graph.toarray(), alpha, gamma)
     options = {"solver": "em", "alpha": alpha, "gamma": gamma, "start": start}
-    with only_route(route):
+    with only_solver(route):
         stepped = found(fit(rows, graph, max_iter=1, **options), root)
     for iterations in range(2, 6):
         stepped = em_step(stepped, rows)
-        with only_route(route):
+        with only_solver(route):
             model = fit(rows, graph, max_iter=iterations, **options)
         assert_same_model(found(model, root), stepped)
         assert_same_density(model, rows, graph, log_density(stepped, rows))
@@ -148,7 +148,7 @@ def test_without_edges_it_is_ppca(route, solver):
     """A = 0, α = 0, γ = 1: the same model, likelihood and scores."""
     rows, _ = case(40, 9)
     options = {"solver": solver, "tol": 1e-13, "max_iter": 30}
-    with only_route(route), warnings.catch_warnings():
+    with only_solver(route), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = fit(rows, sp.csr_array((40, 40)), alpha=0.0, gamma=1.0, **options)
         plain = PPCA(2, **options).fit(rows, client="serial")

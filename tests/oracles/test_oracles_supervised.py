@@ -7,8 +7,8 @@ import pytest
 
 from dlatent import SupervisedPPCA
 from tests.fitted import encoding_of, parameters_of, specification_of
+from tests.one_solver import only_solver
 from tests.oracles import dense as oracles
-from tests.routes import only_route
 from tests.simulators import Simulated, hide, simulate
 
 ROUTES = ["covariance", "krylov"]
@@ -142,7 +142,7 @@ def test_solver_em_ends_at_the_same_maximum_from_below(solver):
     data, labelled = semi(4, 0.4)
     best = fit(data, labelled, solver=solver)
     plain = SupervisedPPCA(2, solver="em", tol=1e-10, max_iter=1000 if solver == "covariance" else 120)
-    with only_route(solver):
+    with only_solver(solver):
         if solver == "krylov":
             with pytest.warns(UserWarning, match="raise max_iter"):
                 plain.fit(data.features, hide(data.targets, labelled))

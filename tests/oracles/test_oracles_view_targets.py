@@ -8,9 +8,9 @@ from scipy.stats import multivariate_normal
 
 from dlatent import CorrespondencePPCA, CorrespondenceSupervisedPPCA, SupervisedPPCA
 from tests.fitted import parameters_of, specification_of
+from tests.one_solver import only_solver
 from tests.oracles import dense as oracles
 from tests.oracles.views import some_views, split, stacked_rows, table_of
-from tests.routes import only_route
 from tests.simulators import hide, simulate
 
 SIZES, N = (6, 5, 2), 80
@@ -142,7 +142,7 @@ def test_em_over_data_is_em_over_moments():
     found = []
     for route in SOLVERS:
         model = CorrespondenceSupervisedPPCA(2, solver="em", max_iter=20)
-        with only_route(route), pytest.warns(match="iterations"):
+        with only_solver(route), pytest.warns(match="iterations"):
             found.append(model.fit(views, y, correspondence=table).history_["iteration_log_likelihood"])
     np.testing.assert_allclose(*found, rtol=1e-8)
 

@@ -10,9 +10,9 @@ import pytest
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, FactorAnalysis
 from dlatent.errors import ConvergenceWarning
 from tests.fitted import parameters_of, specification_of
+from tests.one_solver import only_solver
 from tests.oracles import dense as oracles
 from tests.oracles.views import some_views, split, stacked_rows, table_of
-from tests.routes import only_route
 from tests.simulators import simulate
 
 SIZES, N = (6, 5, 4), 80
@@ -111,7 +111,7 @@ def test_em_over_data_is_em_over_moments():
     views, table = split(data, SIZES, has), {"correspondence": table_of(has)}
     found = []
     for kind, route in WAYS:
-        with only_route(route), pytest.warns(ConvergenceWarning):
+        with only_solver(route), pytest.warns(ConvergenceWarning):
             found.append(kind(2, solver="em", max_iter=20).fit(views, **table))
     for one, other in ((found[0], found[1]), (found[2], found[3])):
         np.testing.assert_allclose(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlatent.errors import StoreError
-from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.gaussian.parameters import Parameters
 from dlatent.operators.kernels import Kernel
 from dlatent.stores.packed import fingerprint, packed, unpacked
 
@@ -96,7 +96,7 @@ def test_nothing_but_values_of_this_package_is_made() -> None:
         packed(np.array([object()]))
     for name in ("os:system", "dlatent.stores.atomic:abandon", "dlatent.engine.connect:connect", "dlatentx:y"):
         content = packed(Parameters(1, 2, 3)).replace(  # type: ignore[arg-type]
-            b"dlatent.linear_gaussian.parameters:Parameters", name.encode().ljust(45)
+            b"dlatent.gaussian.parameters:Parameters", name.encode().ljust(45)
         )
         with pytest.raises(StoreError, match="is damaged"):
             unpacked(content, "here")

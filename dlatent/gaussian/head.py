@@ -1,0 +1,244 @@
+"""What tells targets from scores E[z|x]: estimated after a fit, from the rows that have targets.
+
+The likelihood of a fit chooses the loadings of the targets, too, and does so without a prior: where components are many
+beside labels, they fit the labels and nothing else.  A head has a prior, and takes its variance from the evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+from scipy.special import log_softmax
+
+from dlatent.arrays import Array, Block, Features, Integers, add
+from dlatent.gaussian.discriminants import ClassSums, Discriminants, discriminants
+from dlatent.gaussian.expectation import posterior_scores
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.ridge import RidgeSums, ridge
+from dlatent.gaussian.softmax import FOLDS, Softmax, softmax
+from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.views import Arrangement, observed, take
+
+MOST_NUMBERS = 2**20
+"""Of scores and targets, where outputs of a row may be missing: of more rows a random part, which tells as much."""
+FEW_NUMBERS = 2**18
+"""Of scores and targets elsewhere: sums over all rows are learned from, and the part tells how sure that is."""
+ROWS = 1024
+"""Rows whose covariances are made at a time."""
+
+
+class Head(NamedTuple):
+    """Outputs z A + b, or z A / ‖z R‖ + b, from scores z.
+
+    Parameters
+    ----------
+    coefficients : A (K, L).
+    offsets : b (L,).
+    noise : variance of the outputs beside that of z (L,); of classes, whose outputs are log-odds, nothing (0,).
+    lengths : R (K, K); None where scores count as they are.
+    """
+
+    coefficients: Array
+    offsets: Array
+    noise: Array
+    lengths: Array | None = None
+
+    @property
+    def width(self) -> int:
+        """The number of outputs."""
+        return len(self.offsets)
+
+    def outputs(self, scores: Array) -> Array:
+        """The outputs (n, L) of scores (n, K)."""
+        found = scores @ self.coefficients
+        if self.lengths is not None:
+            found /= _lengths(scores @ self.lengths)
+        return np.asarray(found + self.offsets)
+
+    @classmethod
+    def of_view(cls, loadings: Array, mean: Array, noise: Array) -> Head:
+        """What a view of loadings (L, K), mean and noise (L,) says: E[y|x] = μ_y + W_y E[z|x]."""
+        return cls(loadings.T, mean, noise)
+
+    def variance(self, covariance: Array) -> Array:
+        """Variance of the outputs (L,) given rows of which z has this covariance (K, K)."""
+        return np.asarray(((covariance @ self.coefficients) * self.coefficients).sum(axis=0) + self.noise)
+
+    def log_probabilities(self, means: Array, covariance: Array) -> Array:
+        """log p(c | x) (n, C) of classes, from the posterior means (n, K) alone."""
+        return np.asarray(log_softmax(self.outputs(means), axis=1))
+
+
+class ClassSpaces(NamedTuple):
+    """Where classes of a table of codes (C, L') may be normal: scores z, or zR in the metric R (K, K) of the features,
+    as they are or scaled to length 1."""
+
+    table: Array
+    metric: Array
+
+    def each(self, scores: Array) -> list[tuple[Array, bool, Array]]:
+        """The root of each space (K, K), whether lengths are 1, and the rows there (n, K)."""
+        found = []
+        for root in (self.metric, np.eye(scores.shape[1])):
+            rows = scores @ root
+            found += [(root, False, rows), (root, True, rows / _lengths(rows))]
+        return found
+
+    def codes(self, targets: Array) -> Integers:
+        """The numbers of the classes (n,) of encoded targets (n, L')."""
+        square = (self.table**2).sum(axis=1)
+        pieces = (targets[at : at + ROWS] for at in range(0, len(targets), ROWS))
+        return np.concatenate([(square - 2.0 * piece @ self.table.T).argmin(axis=1) for piece in pieces])
+
+    def sums(self, scores: Array, targets: Array) -> tuple[ClassSums, ...]:
+        """The sums of the classes of rows (n, K) in each space."""
+        codes = self.codes(targets)
+        return tuple(ClassSums.of(rows, codes, len(self.table)) for _, _, rows in self.each(scores))
+
+
+def output_sums(scores: Array, targets: Array) -> Array:
+    """The Gram matrix of [1, scores, targets] (1 + K + L')²."""
+    joint = np.hstack([np.ones((len(scores), 1)), scores, targets])
+    return joint.T @ joint
+
+
+class LabelledRows(NamedTuple):
+    """Rows with targets, or some of them: scores (n, K), encoded targets (n, L'), and the sum of their posterior
+    covariances (K, K); and the sums over all rows, where these are wanted."""
+
+    scores: Array
+    targets: Array
+    covariance: Array
+    sums: Any = None
+
+
+def joined(left: LabelledRows | None, right: LabelledRows | None) -> LabelledRows | None:
+    """The rows of both, in their order."""
+    if left is None or right is None:
+        return left if right is None else right
+    scores, targets = np.concatenate([left.scores, right.scores]), np.concatenate([left.targets, right.targets])
+    return LabelledRows(scores, targets, left.covariance + right.covariance, add(left.sums, right.sums))
+
+
+class RowsRequest(NamedTuple):
+    """E[z|x] (n, K) and, where each row has its own, the covariances (n, K²) of rows x; that of all rows elsewhere; the
+    part of the labelled rows that is wanted; and what is summed over all of them, of their scores and targets."""
+
+    scores: Callable[[Features, Array | None], Array]
+    covariance: Array | Callable[[Features, Array | None], Array]
+    part: float
+    sums: Callable[[Array, Array], Any] | None
+
+
+def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
+    """The labelled rows of a block, or a random part of them; None where it has none."""
+    assert block.targets is not None
+    known = np.flatnonzero(~np.isnan(block.targets).all(axis=1))
+    some, covariance = _some(len(known), block, request.part), request.covariance
+    x, targets, sums = take(block.features, known[some]), block.targets[known], None
+    if request.sums is None:
+        scores = request.scores(x, None)
+    elif len(known):
+        scores = request.scores(take(block.features, known), None)
+        sums, scores = request.sums(scores, targets), scores[some]
+    if not len(known):
+        return None
+    k = scores.shape[1]
+    if callable(covariance):
+        pieces = (covariance(x[at : at + ROWS], None) for at in range(0, x.shape[0], ROWS))
+        total = sum((each.sum(axis=0).reshape(k, k) for each in pieces), np.zeros((k, k)))
+    else:
+        total = len(scores) * covariance
+    return LabelledRows(scores, targets[some], total, sums)
+
+
+def part_of(labelled: int, width: int, *, summed: bool) -> float:
+    """The part of so many labelled rows, with so many scores and targets each, that is learned from as rows."""
+    return (FEW_NUMBERS if summed else MOST_NUMBERS) / (labelled * width)
+
+
+class JointRowsRequest(NamedTuple):
+    """The model, of which the last view are the targets, how samples are arranged, and as in `RowsRequest`."""
+
+    parameters: Parameters
+    specification: Specification
+    arrangement: Arrangement
+    part: float
+    sums: Callable[[Array, Array], Any]
+
+
+def block_labelled_joint(block: Block, request: JointRowsRequest) -> LabelledRows | None:
+    """Labelled rows of joint samples, given the views that they have."""
+    parameters, specification, arrangement, part, sums = request
+    patterns, last = specification.patterns, len(specification.views) - 1
+    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
+        if parts is None or last not in pattern or len(pattern) == 1:
+            continue
+        some, targets = _some(block.rows, block, part), np.asarray(parts[-1])
+        scores, about = posterior_scores(parts[:-1], pattern[:-1], parameters, specification)
+        return LabelledRows(scores[some], targets[some], some.sum() * about.covariance, sums(scores, targets))
+    return None
+
+
+def _some(rows: int, block: Block, part: float) -> npt.NDArray[np.bool_]:
+    """Which rows of a block are of a random part, the same in every pass."""
+    if part >= 1.0:
+        return np.ones(rows, dtype=bool)
+    return np.random.default_rng(block.start).random(rows) < part
+
+
+def _lengths(rows: Array) -> Array:
+    """The length of each row (n, 1), never 0."""
+    return np.asarray(np.maximum(np.sqrt((rows**2).sum(axis=1, keepdims=True)), np.finfo(float).tiny))
+
+
+def feature_metric(parameters: Parameters, specification: Specification) -> Array:
+    """The root R of WᵀΨ⁻¹W over the features (K, K): ‖(z − z') R‖ is how far samples with these latent variables lie
+    apart in the features, in units of the noise."""
+    own = slice(0, specification.slices[-1].start)
+    loadings = parameters.loadings[own]
+    noise = specification.per_feature(parameters.noise_variance)[own]
+    values, vectors = la.eigh(loadings.T @ (loadings / noise[:, None]))
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Head:
+    """Normal classes with one covariance, in the space in which labels that are left out are most probable; or any
+    linear rule there, where each class has rows enough to leave some out, and these are then more probable by more than
+    two standard errors."""
+    codes, found = spaces.codes(rows.targets), []
+    for sums, (root, unit, space) in zip(rows.sums, spaces.each(rows.scores), strict=True):
+        own = discriminants(sums, space, codes, shares)
+        found.append((own.log_probabilities(codes), root, unit, space, own))
+    known, root, unit, space, normal = max(found, key=lambda one: one[0].mean())
+    best: Softmax | Discriminants = normal
+    if np.bincount(codes, minlength=len(spaces.table)).min() >= FOLDS:
+        linear = softmax(space, codes, len(spaces.table))
+        gain = linear.left_out - known
+        best = linear if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)) else normal
+    return Head(root @ best.coefficients, best.offsets, np.zeros(0), root if unit else None)
+
+
+def output_head(rows: LabelledRows, rotation: Array, centre: Array, metric: Array) -> Head:
+    """Regression of each output, T·`rotation`ᵀ + centre (n, L) of encoded targets T (n, L'), NaN where missing, by
+    ridge; in scores or in the metric of the features, as the evidence says.
+
+    The noise is the mean square of what outputs that are left out miss, without what z leaves open.
+    """
+    covariance, k, columns = rows.covariance / max(len(rows.scores), 1), len(metric), []
+    for weights, middle in zip(rotation, centre, strict=True):
+        y = rows.targets[:, weights != 0.0] @ weights[weights != 0.0]
+        seen = ~np.isnan(y)
+        x, y = rows.scores[seen], y[seen]
+        sums = RidgeSums.of(x, y) if rows.sums is None else RidgeSums.within(rows.sums, k, weights)
+        tried = [(root, ridge(sums.turned(root), x @ root, y)) for root in (metric, np.eye(k))]
+        root, best = max(tried, key=lambda one: one[1].evidence)
+        w = root @ best.coefficients
+        noise = max(float(np.mean(best.left_out**2) - w @ covariance @ w), 0.0)
+        columns.append((w, best.offset + middle, noise))
+    coefficients, offsets, noises = zip(*columns, strict=True)
+    return Head(np.column_stack(coefficients), np.array(offsets), np.array(noises))

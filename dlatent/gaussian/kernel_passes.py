@@ -1,0 +1,268 @@
+"""What a fit by a kernel asks of the data: kernels between blocks, of which at most a tile is held, times thin rows.
+
+All statistics are rows of samples, so that blocks give pieces of them in order; only what lifts a linear fit to the
+features is a sum over samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Features, Integers, add
+from dlatent.errors import DataError
+from dlatent.gaussian.moments import CHUNK_ROWS, MomentRequest, PatternMoments, block_moments, check_rows
+from dlatent.gaussian.products import weighted_sums
+from dlatent.operators.kernels import Kernel, LandmarkMap, products_about
+
+TILE = 512
+"""Rows of one side of a tile of the kernel: it stays in the cache of a core while it is made and multiplied."""
+CHUNK = 128
+"""Rows of a stored kernel that are multiplied at a time: they may be float32, the products are not."""
+
+
+class KernelRequest(NamedTuple):
+    """The kernel, thin rows V (N, b), and whether rows of zeros are refused; V of None asks for the kernel itself."""
+
+    kernel: Kernel
+    thin: Array | None
+    refuse_zero_rows: bool
+
+
+def check_features(block: Block, *, refuse_zero_rows: bool) -> None:
+    """Refuse NaN and infinity, naming row, column and block, and where asked rows of zeros."""
+    sums = np.asarray(block.features.sum(axis=0, dtype=np.float64)).ravel()
+    check_rows(block, sums, refuse_zero_rows=refuse_zero_rows)
+
+
+def meet_product(own: Block, other: Block, request: KernelRequest) -> tuple[Array, Array]:
+    """K(own, other) V of the own rows (n, b) and K(other, own) V of the others (m, b), from the same tiles of K, which
+    is symmetric; additive over the blocks. O(n m (D + b))."""
+    assert request.thin is not None
+    thin, same = request.thin, own.index == other.index
+    mine, yours = np.zeros((own.rows, thin.shape[1])), np.zeros((other.rows, thin.shape[1]))
+    if same:
+        yours = mine
+    for rows, columns in _tiles(own, other):
+        tile = request.kernel(own.features[rows], other.features[columns])
+        mine[rows] += tile @ thin[other.start :][columns]
+        if not same or columns.start > rows.start:
+            yours[columns] += tile.T @ thin[own.start :][rows]
+    return mine, yours
+
+
+def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelRequest) -> Array:
+    """K(own, other) (n, m) of two groups of blocks. Checks all rows once."""
+    same = own[0].index == other[0].index
+    if same:
+        for block in own:
+            check_features(block, refuse_zero_rows=request.refuse_zero_rows)
+    found = np.empty((sum(block.rows for block in own), sum(block.rows for block in other)))
+    kernel = request.kernel
+    shift = kernel.shift if kernel.name == "linear" else None
+    right = list(_pieces(other, joined=shift is not None))
+    for top, rows in _pieces(own, joined=shift is not None):
+        for left, columns in right:
+            if not same or left >= top:
+                if shift is None:
+                    tile = kernel(rows[0], columns[0])
+                else:
+                    tile = products_about(rows, rows if same and left == top else columns, shift)
+                at = slice(top, top + tile.shape[0]), slice(left, left + tile.shape[1])
+                found[at] = tile
+                if same and left > top:
+                    found[at[::-1]] = tile.T
+    return found
+
+
+def _pieces(blocks: Sequence[Block], *, joined: bool) -> Iterator[tuple[int, list[Features]]]:
+    """The rows of a group, up to a tile of them at a time, and where they begin; where they are `joined`, for inner
+    products, of several blocks, as blocks of few wide rows have little to do for what is read of them."""
+    start, count, held = 0, 0, list[Features]()
+    for block in blocks:
+        for at in range(0, block.rows, TILE):
+            rows = block.features[at : at + TILE]
+            if held and (not joined or count + rows.shape[0] > TILE):
+                yield start, held
+                start, count, held = start + count, 0, []
+            held.append(rows)
+            count += rows.shape[0]
+    yield start, held
+
+
+def _tiles(own: Block, other: Block) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the tiles of K(own, other); of a block with itself those on and above the diagonal."""
+    for a in range(0, own.rows, TILE):
+        for b in range(a if own.index == other.index else 0, other.rows, TILE):
+            yield slice(a, min(a + TILE, own.rows)), slice(b, min(b + TILE, other.rows))
+
+
+class TileWriter(Protocol):
+    """Where tiles of the upper triangle of the kernel go, best some multiples of `columns` at a time."""
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """The first rows of the panels, and N."""
+        ...
+
+    @property
+    def columns(self) -> int:
+        """Columns that are kept together."""
+        ...
+
+    def write(self, row: int, column: int, tile: Array) -> int:
+        """Keep a tile that begins at (row, column)."""
+        ...
+
+
+class WriteRequest(NamedTuple):
+    """The kernel, and where its upper triangle is kept."""
+
+    kernel: Kernel
+    sink: TileWriter
+
+
+def meet_write(own: Block, other: Block, request: WriteRequest) -> int:
+    """Keep K(own, other) of blocks on and above the diagonal, tile by tile; the number of values."""
+    if other.index < own.index:
+        return 0
+    written, width = 0, request.sink.columns * max(1, TILE // request.sink.columns)
+    for a in range(0, own.rows, TILE):
+        rows = own.features[a : a + TILE]
+        for b in range(0, other.rows, width):
+            tile = request.kernel(rows, other.features[b : b + width])
+            written += request.sink.write(own.start + a, other.start + b, tile)
+    return written
+
+
+class TriangleRequest(NamedTuple):
+    """Thin rows V (N, b), and the first rows of the panels of the triangle, and N."""
+
+    thin: Array
+    bounds: tuple[int, ...]
+
+
+def block_triangle(block: Block, request: TriangleRequest) -> Array:
+    """What rows of the upper triangle of K add to KV (N, b): themselves, and their transpose below the panel; additive.
+
+    A panel begins with the square of its own rows, which is whole.
+    """
+    panel = int(np.searchsorted(request.bounds, block.start, side="right")) - 1
+    first, last = request.bounds[panel], request.bounds[panel + 1]
+    found = np.zeros_like(request.thin)
+    for at in range(0, block.rows, CHUNK):
+        rows = np.asarray(block.features[at : at + CHUNK], dtype=np.float64)
+        own = slice(block.start + at, block.start + at + len(rows))
+        found[own] += rows @ request.thin[first:]
+        found[last:] += rows[:, last - first :].T @ request.thin[own]
+    return found
+
+
+class SurveyRequest(NamedTuple):
+    """Rows (their numbers, increasing) that a survey brings back, and whether rows of zeros are refused."""
+
+    chosen: Integers
+    refuse_zero_rows: bool
+
+
+def block_survey(block: Block, request: SurveyRequest) -> tuple[Features, ...]:
+    """The chosen rows of a block, after a look at all of them. Raises DataError as every first pass does."""
+    check_features(block, refuse_zero_rows=request.refuse_zero_rows)
+    inside = request.chosen[(request.chosen >= block.start) & (request.chosen < block.start + block.rows)]
+    return (block.features[inside - block.start],) if len(inside) else ()
+
+
+def stacked(parts: tuple[Features, ...]) -> Features:
+    """Pieces of rows as one matrix, sparse if they are."""
+    sparse = [part for part in parts if isinstance(part, sp.csr_array)]
+    if sparse:
+        return sp.csr_array(sp.vstack(sparse, format="csr"))
+    return np.vstack([np.asarray(part) for part in parts])
+
+
+def block_diagonal(block: Block, kernel: Kernel) -> tuple[Array, ...]:
+    """k(x, x) of the rows of a block."""
+    return (kernel.diagonal(block.features),)
+
+
+class GivenRows(NamedTuple):
+    """Of rows of a kernel that is given as the data: KV (n, b) and the diagonal (n,) in pieces, and Kᵀp (N,) for a
+    probe p, which shows whether K is symmetric."""
+
+    product: tuple[Array, ...]
+    diagonal: tuple[Array, ...]
+    transposed: Array
+
+
+def block_given(block: Block, thin: Array) -> GivenRows:
+    """Products of the rows of a given kernel with V (N, b), of which the first column is the probe.
+
+    Raises DataError for NaN or infinity.
+    """
+    check_features(block, refuse_zero_rows=False)
+    rows = block.features
+    own = slice(block.start, block.start + block.rows)
+    diagonal = np.asarray(rows[np.arange(block.rows), np.arange(own.start, own.stop)], dtype=np.float64).ravel()
+    return GivenRows((np.asarray(rows @ thin),), (diagonal,), np.asarray(rows.T @ thin[own, 0]))
+
+
+def join_given(left: GivenRows, right: GivenRows) -> GivenRows:
+    """Pieces in order, sums added."""
+    return GivenRows(left.product + right.product, left.diagonal + right.diagonal, left.transposed + right.transposed)
+
+
+def require_symmetric(probed: Array, transposed: Array) -> None:
+    """Refuse a kernel for which Kp and Kᵀp (N,) differ by more than rounding."""
+    gap, size = float(np.abs(probed - transposed).max()), float(np.abs(probed).max())
+    if gap > 1e-5 * size:
+        row = int(np.abs(probed - transposed).argmax())
+        raise DataError(
+            f"the precomputed kernel is not symmetric (seen at row {row}: K and its transpose differ by {gap:.2g} "
+            f"beside {size:.2g}); give k(x_i, x_j) of the training rows with themselves, in their order"
+        )
+
+
+class LandmarkRequest(NamedTuple):
+    """The map to the coordinates of landmarks, and what is asked of the coordinates."""
+
+    inside: LandmarkMap
+    moments: MomentRequest
+
+
+class LandmarkMoments(NamedTuple):
+    """Moments of the coordinates per pattern, and Σ k(x, x), of which the coordinates have a part."""
+
+    patterns: tuple[PatternMoments, ...]
+    energy: float
+
+
+def block_landmarks(block: Block, request: LandmarkRequest) -> LandmarkMoments:
+    """Moments of a block in the span of landmarks, some rows at a time; additive, O(n m (D + m))."""
+    found: LandmarkMoments | None = None
+    for at in range(0, block.rows, CHUNK_ROWS):
+        rows = block.features[at : at + CHUNK_ROWS]
+        targets = None if block.targets is None else block.targets[at : at + CHUNK_ROWS]
+        part = Block(block.index, block.start + at, request.inside(rows), targets)
+        energy = float(request.inside.kernel.diagonal(rows).sum())
+        new = LandmarkMoments(block_moments(part, request.moments), energy)
+        found = new if found is None else add(found, new)
+    assert found is not None
+    return found
+
+
+class LiftRequest(NamedTuple):
+    """Combinations of samples (N, K), without a mean, and the shift (D,)."""
+
+    combinations: Array
+    shift: Array
+
+
+def block_lift(block: Block, request: LiftRequest) -> Array:
+    """Σ (x−s) a_iᵀ and Σ (x−s) / N (D, K+1): directions of features from combinations of samples; additive."""
+    count = len(request.combinations)
+    own = np.column_stack([request.combinations, np.full(count, 1.0 / count)])
+    own = own[block.start : block.start + block.rows]
+    return weighted_sums(block.features, request.shift, lambda rows, place: own[place], energies=False)[0]

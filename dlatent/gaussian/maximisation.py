@@ -1,0 +1,137 @@
+"""The M-step: a regression of every feature on z̃ = (z, 1) over the samples that observe it.
+
+    [W μ]_j = (Σ (x−s)_j E[z̃]ᵀ)(Σ E[z̃z̃ᵀ])⁻¹,   σ_g² = Σ_{j∈g} (Σ(x−s)_j² − [W μ]_j · Σ(x−s)_j E[z̃]) / (N_g D_g)
+
+for each noise group g: a view, or a feature of factor analysis.
+
+Loadings and mean are found together, which gives the exact means when views are missing.  Sources: SPPCA, Algorithms 1
+and 2 (with errata 7 and 11); Ham, Lee and Saul (27), (30).  Parameter expansion: Liu, Rubin and Wu (1998).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.gaussian.expectation import LOG_2PI, Latent, expect_moments
+from dlatent.gaussian.moments import Moments
+from dlatent.gaussian.parameters import Maximum, Parameters
+from dlatent.gaussian.specification import Specification
+
+
+class _ViewSums(NamedTuple):
+    """The statistics of one view over all patterns that have it."""
+
+    second: Array
+    cross: Array
+    energy: Array
+
+
+def _view_sums(latent: tuple[Latent, ...], specification: Specification, view: int) -> _ViewSums:
+    width, k = specification.sizes[view], specification.n_components
+    second, cross, energy = (
+        np.zeros((k + 1, k + 1)),
+        np.zeros((width, k + 1)),
+        np.zeros(specification.views[view].groups),
+    )
+    for pattern, part in zip(specification.patterns, latent, strict=True):
+        if view not in pattern:
+            continue
+        place = pattern.index(view)
+        start = sum(specification.sizes[other] for other in pattern[:place])
+        second += part.second
+        cross += part.cross[start : start + width]
+        first = sum(specification.views[other].groups for other in pattern[:place])
+        energy += part.energy[first : first + len(energy)]
+    return _ViewSums(second, cross, energy)
+
+
+def _expand(latent: tuple[Latent, ...], loadings: Array, mean: Array) -> tuple[Array, Array]:
+    """PX-EM: give z the mean and covariance that the data want, then put them into W and μ."""
+    total = np.asarray(sum(part.second for part in latent))
+    count, width = total[-1, -1], loadings.shape[1]
+    shift = total[:width, -1] / count
+    covariance = total[:width, :width] / count - np.outer(shift, shift)
+    return loadings @ la.cholesky(covariance, lower=True), mean + loadings @ shift
+
+
+def maximise(
+    latent: tuple[Latent, ...],
+    specification: Specification,
+    *,
+    spare_size: Array | None = None,
+    spare_energy: Array | None = None,
+    expand: bool = True,
+) -> Parameters:
+    """M-step over all patterns; noise variances stay at or above the floors of the specification.
+
+    `spare_size` and `spare_energy` (views,) count features outside the statistics, whose loadings are zero.  With
+    `expand` the latent covariance is a free parameter of the step (PX-EM): same fixed points, far fewer iterations.
+    """
+    views, k = len(specification.views), specification.n_components
+    extra = np.zeros(views) if spare_size is None else spare_size
+    outside = np.zeros(views) if spare_energy is None else spare_energy
+    loadings, mean = np.empty((sum(specification.sizes), k)), np.empty(sum(specification.sizes))
+    variance = np.empty(len(specification.group_sizes))
+    for view, (own, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
+        second, cross, energy = _view_sums(latent, specification, view)
+        solution = la.solve(second, cross.T, assume_a="pos").T
+        shared = specification.views[view].shared
+        cells = second[-1, -1] * (specification.sizes[view] + extra[view] if shared else 1.0)
+        explained = float(np.sum(solution * cross)) if shared else (solution * cross).sum(axis=1)
+        variance[groups] = (energy + outside[view] - explained) / cells
+        loadings[own], mean[own] = solution[:, :k], solution[:, k]
+    if expand:
+        loadings, mean = _expand(latent, loadings, mean)
+    floors = specification.floors
+    return Parameters(loadings, mean, floors.copy() if specification.fixed else np.maximum(variance, floors))
+
+
+def slope(latent: tuple[Latent, ...], parameters: Parameters, specification: Specification) -> Array:
+    """Gradient of the log-likelihood by (W, μ, log ψ), flattened, from the E-step there (Fisher's identity).
+
+    ∂/∂[w μ]_j = (Σ (x−s)_j E[z̃]ᵀ − [w μ]_j Σ E[z̃z̃ᵀ]) / ψ_j;  ∂/∂log ψ_g = ½ (residual_g / ψ_g − N_g D_g).
+    """
+    by_loadings, by_mean = np.empty_like(parameters.loadings), np.empty_like(parameters.mean)
+    by_noise = np.empty_like(parameters.noise_variance)
+    noise = specification.per_feature(parameters.noise_variance)
+    for view, (own, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
+        second, cross, energy = _view_sums(latent, specification, view)
+        wide = np.column_stack([parameters.loadings[own], parameters.mean[own]])
+        moved = wide @ second
+        found = (cross - moved) / noise[own, None]
+        by_loadings[own], by_mean[own] = found[:, :-1], found[:, -1]
+        rest = ((moved - 2.0 * cross) * wide).sum(axis=1)
+        shared = specification.views[view].shared
+        residual = energy + (rest.sum() if shared else rest)
+        cells = second[-1, -1] * (specification.sizes[view] if shared else 1.0)
+        by_noise[groups] = 0.5 * (residual / parameters.noise_variance[groups] - cells)
+    return np.concatenate([by_loadings.ravel(), by_mean, by_noise])
+
+
+def em_step(parameters: Parameters, moments: Moments, specification: Specification, *, expand: bool = True) -> Maximum:
+    """One (PX-)EM iteration from moments: the likelihood does not decrease. O(D²K) per pattern, no data access.
+
+    `parameters.mean` is relative to `moments.shift`.  Returns: the next parameters, and the log-likelihood of these.
+    """
+    latent = expect_moments(parameters, moments, specification)
+    value = sum(part.log_likelihood for part in latent) + spare_log_likelihood(parameters, moments, specification)
+    new = maximise(
+        latent, specification, spare_size=moments.spare_size, spare_energy=moments.spare_energy, expand=expand
+    )
+    return Maximum(new, value)
+
+
+def spare_log_likelihood(parameters: Parameters, moments: Moments, specification: Specification) -> float:
+    """The features outside the moments: isotropic noise about their mean."""
+    value = 0.0
+    for view in np.flatnonzero(moments.spare_size):
+        seen = zip(specification.patterns, moments.patterns, strict=True)
+        count = sum(found.samples for pattern, found in seen if view in pattern)
+        noise = parameters.noise_variance[view]
+        value -= 0.5 * count * moments.spare_size[view] * (LOG_2PI + float(np.log(noise)))
+        value -= 0.5 * float(moments.spare_energy[view] / noise)
+    return value

@@ -1,0 +1,164 @@
+"""Single rows with missing entries: scores, likelihood, and the missing entries themselves.
+
+Every row has a posterior of its own, z | x_o ~ N(m, C), from its observed entries o, with `entries.posterior`:
+
+    log p(x_o) = −½ Σ_{j∈o} (log 2πψ_j + r_j²/ψ_j) − ½ log|C⁻¹| + ½ mᵀC⁻¹m
+    x_j | x_o ~ N(μ_j + w_jᵀm, w_jᵀC w_j + ψ_j)  for a missing j      (the note on missing data, (12)–(14), errata 1)
+
+Where loadings and means are uncertain (`prior`), the likelihood is its lower bound, and a missing entry has the
+variance w_jᵀC w_j + mᵀΣ_j m + tr Σ_jC + s_j² + ψ_j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Features
+from dlatent.gaussian.complete import LatentFunction
+from dlatent.gaussian.expectation import LOG_2PI
+from dlatent.gaussian.missing_entries.entries import Posterior, posterior, weights_of
+from dlatent.gaussian.missing_entries.observed import Observed, chunks, observed, stacked
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
+from dlatent.operators.batched import packed_squares, triangle
+
+RowsFunction = Callable[[Observed, Posterior, Parameters, Array], Array]
+
+
+def _each(
+    x: Features,
+    y: Array | None,
+    parameters: Parameters,
+    specification: Specification,
+    function: RowsFunction,
+    width: int,
+) -> Array:
+    """A function of observed rows and their posterior, over chunks of rows (n, D) and, where given, targets (n, L′)."""
+    own = slice(0, specification.slices[0].stop if y is None else len(parameters.mean))
+    known = parameters.of(own)
+    noise = specification.per_feature(parameters.noise_variance)[own]
+    weights = weights_of(known.loadings, noise, known.loadings_covariance)
+    found = np.empty((x.shape[0], width))
+    for at in chunks(x, len(weights.pairs) + 1):
+        rows = observed(stacked(x[at], None if y is None else y[at]), known.mean, np.ones(len(noise)))
+        found[at] = function(rows, posterior(rows, weights), known, noise)
+    return found
+
+
+def _means(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+    return about.mean.T
+
+
+def _likelihoods(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+    constants = rows.spread(rows.masked((LOG_2PI + np.log(noise) + parameters.uncertainty(noise))[None])[0])
+    explained = np.einsum("in,in->n", about.projected, about.mean)
+    total = constants + rows.distances(1.0 / noise) + rows.spread(about.log_determinant) - explained
+    return np.asarray(-0.5 * total)[:, None]
+
+
+def _covariances(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+    return rows.spread(about.covariance).reshape(-1, about.mean.shape[1]).T
+
+
+def scores(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """E[z | observed entries] (n, K) of rows (n, D) and, where given, targets (n, L′); 0 where nothing is observed."""
+    return _each(x, y, parameters, specification, _means, parameters.loadings.shape[1])
+
+
+def log_likelihoods(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """log p of the observed entries of each row (n,), in nats; 0 where nothing is observed."""
+    return _each(x, y, parameters, specification, _likelihoods, 1)[:, 0]
+
+
+def covariances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Cov[z | observed entries] of each row, (n, K²) row by row."""
+    return _each(x, y, parameters, specification, _covariances, parameters.loadings.shape[1] ** 2)
+
+
+def posterior_rows(
+    x: Features, parameters: Parameters, specification: Specification, function: LatentFunction, width: int
+) -> Array:
+    """A function of the posterior means (n, K) and covariances (n, K, K) of rows given their observed features:
+    (n, width)."""
+
+    def applied(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+        return function(about.mean.T, np.moveaxis(rows.spread(about.covariance), -1, 0))
+
+    return _each(x, None, parameters, specification, applied, width)
+
+
+def bartlett(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Bartlett's scores (n, K) from the observed entries of rows; NaN where these are fewer than the factors."""
+    k = parameters.loadings.shape[1]
+
+    def unbiased(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+        enough = rows.spread(rows.masked(np.ones((1, len(noise))))[0]) > k - 0.5
+        precision = np.linalg.inv(np.moveaxis(rows.spread(about.covariance), -1, 0)[enough]) - np.eye(k)
+        found = np.full((len(enough), k), np.nan)
+        found[enough] = np.linalg.solve(precision, about.projected.T[enough][:, :, None])[:, :, 0]
+        return found
+
+    return _each(x, y, parameters, specification, unbiased, k)
+
+
+def _expected(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """The expectation of every entry of the rows (n, D), WE[z] + μ given the observed ones."""
+    own = specification.slices[0]
+    z = scores(x, y, parameters, specification)
+    return np.asarray(z @ parameters.loadings[own].T + parameters.mean[own])
+
+
+def imputed(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """The rows (n, D) with every missing entry replaced by its mean given the observed ones."""
+    filled = _expected(x, y, parameters, specification)
+    if isinstance(x, sp.csr_array):
+        lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        filled[lines, x.indices] = x.data
+        return filled
+    return np.where(np.isnan(x), filled, x)
+
+
+def imputed_beside(x: Features, near: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Dense rows (n, D) with every missing entry replaced by what is expected there given other rows, `near` (n, D)."""
+    assert near is not None
+    rows = np.asarray(x)
+    return np.where(np.isnan(rows), _expected(near, None, parameters, specification), rows)
+
+
+def imputed_variances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """The variance of every missing entry given the observed ones (n, D), noise included; 0 for observed entries."""
+    own = specification.slices[0]
+    noise = specification.per_feature(parameters.noise_variance)[own]
+    known = parameters.of(own)
+    found = linear_variances(x, y, parameters, specification, known.loadings, known.loadings_covariance)
+    found += noise * (1.0 + known.uncertainty(noise))
+    if isinstance(x, sp.csr_array):
+        lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        found[lines, x.indices] = 0.0
+        return found
+    return np.where(np.isnan(x), found, 0.0)
+
+
+def linear_variances(
+    x: Features,
+    y: Array | None,
+    parameters: Parameters,
+    specification: Specification,
+    loadings: Array,
+    spread: Array | None = None,
+) -> Array:
+    """Var[w_jᵀz | observed entries] of each row (n, L), for loadings w_j (L, K), of covariances (L, K(K+1)/2) where
+    these are uncertain."""
+    first, second = triangle(loadings.shape[1])
+    doubled = np.where(first == second, 1.0, 2.0)
+    squares = packed_squares(loadings) if spread is None else packed_squares(loadings) + spread
+    twice, more = (squares * doubled).T, None if spread is None else (spread * doubled).T
+
+    def variances(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+        found = np.asarray(rows.spread(about.covariance[first, second]).T @ twice)
+        return found if more is None else found + (about.mean[first] * about.mean[second]).T @ more
+
+    return _each(x, y, parameters, specification, variances, len(loadings))

@@ -1,0 +1,259 @@
+"""Rows of which any entry may be missing: residuals r of the observed entries, the mask m, and products of both.
+
+A mask enters only through m V and mᵀE for a few columns, so that it is held as what makes these products cheap: dense,
+as the observed entries alone (ratings), or as the missing entries alone (nearly complete rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Dense, Features
+from dlatent.errors import DataError, number_of
+from dlatent.gaussian.columns import entries_squared, with_data
+
+DENSE_CELLS = 1 << 19
+"""Cells of the dense rows that are worked on at a time: 4 MiB of residuals."""
+SPARSE_BYTES = 4 * 2**20
+"""Bytes of the packed second moments of the sparse rows that are worked on at a time."""
+SMALLEST_CHUNK, LARGEST_CHUNK = 64, 8192
+BUCKETS = 4096
+ONE = np.float64(1.0).view(np.int64)
+"""The bits of 1."""
+FEW = 0.04
+"""Part of the cells of a dense chunk below which the observed, or the missing ones, are worth a sparse matrix."""
+
+
+class Observed(NamedTuple):
+    """Some rows: residuals (n, D), zero where missing, and their mask.
+
+    The mask is one of `mask` (n, D) of 0 and 1, `present` (n, D) sparse ones at the observed entries, or `absent` (n,
+    D) sparse ones at the missing entries.  `owner` (n,) is None, or which row of these, the distinct masks, each row
+    has.
+    """
+
+    residuals: Features
+    mask: Array | None
+    present: sp.csr_array | None
+    absent: sp.csr_array | None
+    owner: np.ndarray | None
+
+    @property
+    def masks(self) -> int:
+        """Number of distinct masks that are held."""
+        held = next(m for m in (self.mask, self.present, self.absent) if m is not None)
+        return int(held.shape[0])
+
+    def masked(self, weights: Array) -> Array:
+        """Σ_j m_ij w_j for each distinct mask i: (c, masks) from weights (c, D)."""
+        if self.mask is not None:
+            return np.asarray(weights @ self.mask.T)
+        if self.present is not None:
+            return _sparse_times(self.present, weights)
+        assert self.absent is not None
+        return np.asarray(weights.sum(axis=1)[:, None] - _sparse_times(self.absent, weights))
+
+    def summed(self, values: Array) -> Array:
+        """Σ_i m_ij e_i for each feature j: (c, D) from values (c, n) of the rows."""
+        each = values if self.owner is None else _grouped(values, self.owner, self.masks)
+        if self.mask is not None:
+            return np.asarray(each @ self.mask)
+        if self.present is not None:
+            return _sparse_summed(self.present, each)
+        assert self.absent is not None
+        return np.asarray(each.sum(axis=1)[:, None] - _sparse_summed(self.absent, each))
+
+    def projected(self, weights: Array) -> Array:
+        """Σ_j r_ij w_j: (c, n) from weights (c, D)."""
+        if isinstance(self.residuals, sp.csr_array):
+            return _sparse_times(self.residuals, weights)
+        return np.asarray(weights @ self.residuals.T)
+
+    def weighted(self, values: Array) -> Array:
+        """Σ_i r_ij e_i: (c, D) from values (c, n)."""
+        if isinstance(self.residuals, sp.csr_array):
+            return _sparse_summed(self.residuals, values)
+        return np.asarray(values @ self.residuals)
+
+    def squares(self) -> Features:
+        """r² (n, D)."""
+        if isinstance(self.residuals, sp.csr_array):
+            return entries_squared(self.residuals)
+        return self.residuals * self.residuals
+
+    def energies(self) -> Array:
+        """Σ_i r_ij² for each feature (D,)."""
+        if isinstance(self.residuals, sp.csr_array):
+            data, columns = self.residuals.data, self.residuals.indices
+            return np.bincount(columns, weights=data**2, minlength=self.residuals.shape[1]).astype(np.float64)
+        return np.asarray(np.einsum("ij,ij->j", self.residuals, self.residuals))
+
+    def distances(self, precision: Array) -> Array:
+        """Σ_j r_ij² p_j for each row (n,), with precisions p (D,)."""
+        return np.asarray(self.squares() @ precision)
+
+    def spread(self, values: Array) -> Array:
+        """Values (…, masks) of the distinct masks for every row: (…, n)."""
+        return values if self.owner is None else values[..., self.owner]
+
+
+def _sparse_times(matrix: sp.csr_array, weights: Array) -> Array:
+    return np.ascontiguousarray(np.asarray(matrix @ np.ascontiguousarray(weights.T)).T)
+
+
+def _sparse_summed(matrix: sp.csr_array, values: Array) -> Array:
+    return np.asarray(matrix.T @ np.ascontiguousarray(values.T)).T
+
+
+def _grouped(values: Array, owner: np.ndarray, count: int) -> Array:
+    """Sums of values (c, n) over the rows of each mask: (c, masks)."""
+    members = sp.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(count, len(owner)))
+    return np.asarray(members @ values.T).T
+
+
+def stacked(features: Features, targets: Array | None) -> Features:
+    """Features and targets side by side; of sparse features the stored entries are the observed ones, and so are the
+    targets that are not NaN."""
+    if targets is None:
+        return features
+    if not isinstance(features, sp.csr_array):
+        return np.hstack([features, targets])
+    rows, columns = np.nonzero(~np.isnan(targets))
+    extra = sp.csr_array((targets[rows, columns], (rows, columns)), shape=targets.shape)
+    return sp.csr_array(sp.hstack([features.astype(np.float64), extra], format="csr"))
+
+
+def chunks(features: Features, width: int) -> Iterator[slice]:
+    """Cut rows into chunks whose temporary arrays stay small; `width` numbers are made for each row."""
+    rows, columns = features.shape
+    size = SPARSE_BYTES // (8 * width) if isinstance(features, sp.csr_array) else DENSE_CELLS // (columns + 2 * width)
+    step = min(max(size, SMALLEST_CHUNK), LARGEST_CHUNK)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+class Buffers(NamedTuple):
+    """Memory for the residuals and the mask of dense rows, used again for one chunk after the other: fresh pages cost
+    more than the arithmetic."""
+
+    residuals: Array
+    mask: Array
+
+    @classmethod
+    def of(cls, features: Features, width: int) -> Buffers | None:
+        """For the chunks of these rows; None for sparse ones."""
+        if isinstance(features, sp.csr_array):
+            return None
+        rows = max((at.stop - at.start for at in chunks(features, width)), default=0)
+        return cls(np.empty((rows, features.shape[1])), np.empty((rows, features.shape[1])))
+
+
+def observed(features: Features, centre: Array, scale: Array, buffers: Buffers | None = None) -> Observed:
+    """The residuals (x − centre)/scale of rows and their mask: NaN is missing, or what a sparse matrix does not store.
+
+    Entries of features whose centre is NaN, which nothing is known of, count as missing.  With `buffers` the result
+    lies in them, and is lost with the next call.
+    """
+    if isinstance(features, sp.csr_array):
+        return _from_sparse(features, centre, scale)
+    shape = features.shape
+    residuals, mask = (np.empty(shape), np.empty(shape)) if buffers is None else (b[: shape[0]] for b in buffers)
+    np.subtract(features, centre, out=residuals)
+    residuals *= 1.0 / scale
+    absent = np.isnan(residuals)
+    count = int(np.count_nonzero(absent))
+    # Clearing the bits of NaN is several times faster than assigning zeros where a mask says so.
+    bits, kept = residuals.view(np.int64), mask.view(np.int64)
+    np.copyto(kept, absent)
+    kept -= 1
+    np.bitwise_and(bits, kept, out=bits)
+    if count < FEW * absent.size:
+        own, owner = _distinct(absent) if count else (absent[:1], np.zeros(len(absent), dtype=np.intp))
+        return Observed(residuals, None, None, sp.csr_array(own, dtype=np.float64), owner)
+    own, owner = _distinct(absent)
+    if count > (1.0 - FEW) * absent.size:
+        return Observed(residuals, None, sp.csr_array(~own, dtype=np.float64), None, owner)
+    if owner is None:
+        return Observed(residuals, np.bitwise_and(kept, ONE, out=kept).view(np.float64), None, None, None)
+    return Observed(residuals, np.subtract(1.0, own, out=mask[: len(own)]), None, None, owner)
+
+
+def _distinct(masks: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """The distinct rows of truth values and which of them each row is, where sharing saves at least half of them."""
+    # Sorting numbers is much cheaper than sorting rows; what the numbers say is checked.
+    keys = mask_keys(masks)
+    ordered = np.sort(keys)
+    if 2 * (np.count_nonzero(ordered[1:] != ordered[:-1]) + 1) > len(masks):
+        return masks, None
+    _, first, owner = np.unique(keys, return_index=True, return_inverse=True)
+    if not np.array_equal(masks[first][owner], masks):
+        return masks, None
+    return masks[first], owner
+
+
+def bucket_counts(features: Dense) -> Array:
+    """Rows (n, D) counted by the hashes of their masks (4096,)."""
+    return np.bincount(mask_buckets(features), minlength=BUCKETS).astype(np.float64)
+
+
+def mask_buckets(features: Dense) -> np.ndarray:
+    """The bucket, out of 4096, that the mask of each row of (n, D) falls in."""
+    return np.asarray((mask_keys(np.isnan(features)) >> np.uint64(52)).astype(np.intp))
+
+
+def mask_keys(masks: np.ndarray) -> np.ndarray:
+    """A number (n,) for each row of truth values (n, D), equal for equal rows, and hardly ever for others."""
+    bits = np.packbits(masks, axis=1)
+    words = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
+    words[:, : bits.shape[1]] = bits
+    keys = (words.view(np.uint64) ^ (words.view(np.uint64) >> np.uint64(29))) @ _odd_numbers(words.shape[1] // 8)
+    return np.asarray((keys ^ (keys >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15))
+
+
+@lru_cache(maxsize=16)
+def _odd_numbers(count: int) -> np.ndarray:
+    """The same odd factors everywhere; a generator takes longer to make than a block of few rows to hash."""
+    return np.random.default_rng(0).integers(2**63, size=count, dtype=np.uint64) * 2 + 1
+
+
+def _from_sparse(features: sp.csr_array, centre: Array, scale: Array) -> Observed:
+    values = (features.data - centre[features.indices]) / scale[features.indices]
+    if np.isnan(values).any():
+        kept = ~np.isnan(values)
+        ends = np.concatenate([[0], np.cumsum(kept)])[features.indptr]
+        features = sp.csr_array((values[kept], features.indices[kept], ends), shape=features.shape)
+        values = features.data
+    residuals = with_data(features, np.asarray(values, dtype=np.float64))
+    return Observed(residuals, None, with_data(features, np.ones(len(values))), None, None)
+
+
+def require_not_infinite(block: Block, features: Features, energy: Array) -> None:
+    """Refuse infinite entries, found by the sums of squares (D,) of the columns, naming row, column and block."""
+    if np.isfinite(energy).all():
+        return
+    if isinstance(features, sp.csr_array):
+        places = np.flatnonzero(np.isinf(features.data))
+        rows = np.searchsorted(features.indptr, places, side="right") - 1
+        columns: np.ndarray = features.indices[places]
+    else:
+        rows, columns = np.nonzero(np.isinf(features))
+    if not len(rows):
+        raise DataError(
+            f"the squares of a column overflow in block {block.index} (rows {block.start}–"
+            f"{block.start + block.rows - 1}); rescale the data"
+        )
+    among = number_of(len(rows), "entry of the block is", "entries of the block are")
+    raise DataError(
+        f"row {block.start + int(rows[0])}, column {int(columns[0])} (block {block.index}) is infinite, and "
+        f"{among}; make them NaN if they are missing, or correct them",
+        column=int(columns[0]),
+    )
+
+
+def rows_of(block: Block) -> Features:
+    """The stacked rows of a block."""
+    return stacked(block.features, block.targets)

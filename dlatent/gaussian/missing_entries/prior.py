@@ -1,0 +1,288 @@
+"""Loadings with a prior whose variance the evidence chooses (automatic relevance determination), or is given, by
+variational EM.
+
+    w_j ~ N(0, V),   q(w_j) = N(W_j, Σ_j),   q(z) = N(m, C),   V = mean_j (W_j W_jᵀ + Σ_j)
+
+The bound on the log-likelihood is that of the rows, Σ_j w_j w_jᵀ/ψ_j being replaced by its expectation, less
+Σ_j KL(q(w_j) ‖ N(0, V)).  At the best V, which is the one above, the divergences are ½ Σ_j (log|V| − log|Σ_j|), and a
+rotation of z makes V diagonal: a variance for each component.  Units of z that are stretched by L have |V| and all
+|Σ_j| stretched alike, so that parameter expansion never loses.  The rotation that Luttinen and Ilin look for is that of
+the best V, which may have any axes.
+
+The means of the features may have a prior, too (`means`): then an `offset` (D,) says where in common units a feature
+with the mean 0 is.
+
+Sources: Bishop (1999), "Variational principal components"; Ilin and Raiko (2010); Luttinen and Ilin (2010).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.gaussian.expectation import LOG_2PI
+from dlatent.gaussian.missing_entries.entries import Entries, gradient
+from dlatent.gaussian.missing_entries.means import Means, mean_divergence, mean_prior, shrunk_means
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
+from dlatent.operators.batched import congruent, packed_squares, triangle, unpacked
+
+AT_FIRST = 0.5
+"""Part of the variance that a start leaves to the components at least."""
+SEEN = 0.5
+"""Entries from which a feature counts as observed."""
+
+
+class Priors(NamedTuple):
+    """What is said of the priors beforehand: the offset (D,) of the means, which have no prior without it, and the
+    variance of all loadings, which the evidence chooses without it."""
+
+    offset: Array | None = None
+    variance: float | None = None
+
+
+EVIDENCE = Priors()
+"""The variances of the loadings by evidence; means that have no prior."""
+
+
+def spreads(parameters: Parameters) -> Array:
+    """Σ_j of all features (D, K, K)."""
+    assert parameters.loadings_covariance is not None
+    k = parameters.loadings.shape[1]
+    return np.ascontiguousarray(unpacked(parameters.loadings_covariance.T, k).transpose(2, 0, 1))
+
+
+def packed(matrices: Array) -> Array:
+    """Symmetric matrices (D, K, K) as packed triangles (D, K(K+1)/2)."""
+    first, second = triangle(matrices.shape[1])
+    return np.ascontiguousarray(matrices[:, first, second])
+
+
+def turned(parameters: Parameters, by: Array) -> Parameters:
+    """The parameters for z → A⁻¹z: W A, and AᵀΣ_jA, with A (K, K′); columns of A that are left out leave components
+    out."""
+    loadings = parameters.loadings @ by
+    if parameters.loadings_covariance is None:
+        return parameters._replace(loadings=loadings)
+    return parameters._replace(loadings=loadings, loadings_covariance=congruent(parameters.loadings_covariance, by))
+
+
+def prior_variance(parameters: Parameters, counts: Array) -> Array:
+    """The best V (K, K), from the features that some row observes."""
+    assert parameters.loadings_covariance is not None
+    own = counts > SEEN
+    mean = (packed_squares(parameters.loadings[own]) + parameters.loadings_covariance[own]).mean(axis=0)
+    return unpacked(mean, parameters.loadings.shape[1])
+
+
+def turned_back(found: Entries, by: Array) -> Entries:
+    """The statistics of z from those of A⁻¹z, A orthogonal (K, K); what is evidence of components remains that of the
+    latter."""
+    back = np.eye(len(by) + 1)
+    back[:-1, :-1] = by.T
+    second, latent = congruent(found.second.T, back).T, congruent(found.latent[None], back)[0]
+    return found._replace(second=second, cross=back.T @ found.cross, latent=latent)
+
+
+def _given_or(best: Array, priors: Priors) -> Array:
+    """V (K, K)."""
+    return best if priors.variance is None else priors.variance * np.eye(len(best))
+
+
+def axes_of(parameters: Parameters, counts: Array) -> Array:
+    """The axes of V (K, K), the longest first: V is diagonal for parameters that are turned by them."""
+    return np.asarray(la.eigh(prior_variance(parameters, counts))[1][:, ::-1])
+
+
+def diagonal(parameters: Parameters, counts: Array) -> Parameters:
+    """The model with V diagonal and decreasing, without the axes that have none."""
+    straight = turned(parameters, axes_of(parameters, counts))
+    values = np.diag(prior_variance(straight, counts))
+    return turned(straight, np.eye(len(values))[:, values > len(values) * np.finfo(float).eps * values.max()])
+
+
+def means_of(parameters: Parameters, offset: Array, own: npt.NDArray[np.bool_]) -> Means:
+    """Means in common units, and their variances, of some features (D,)."""
+    assert parameters.mean_variance is not None
+    return Means((offset + parameters.mean)[own], parameters.mean_variance[own])
+
+
+def divergence(parameters: Parameters, counts: Array, priors: Priors = EVIDENCE) -> float:
+    """Σ_j KL(q(w_j) ‖ N(0, V)) at the given V, or the best, and where means have a prior that of them."""
+    own, best = counts > SEEN, prior_variance(parameters, counts)
+    variance = _given_or(best, priors)
+    whole = np.linalg.slogdet(variance)[1] + np.trace(np.linalg.inv(variance) @ best) - len(best)
+    found = 0.5 * float((whole - np.linalg.slogdet(spreads(parameters)[own])[1]).sum())
+    return found if priors.offset is None else found + mean_divergence(means_of(parameters, priors.offset, own))
+
+
+def with_prior(parameters: Parameters, counts: Array) -> Parameters:
+    """A start with the covariances of the loadings that z ~ N(0, I) would leave, in units in which features have
+    variance 1; loadings that explain less than `AT_FIRST` are stretched, as small ones are taken for none."""
+    loadings, size = parameters.loadings, len(parameters.loadings)
+    loadings = loadings * np.sqrt(max(1.0, AT_FIRST * size / np.sum(loadings**2)))
+    variance = loadings.T @ loadings / size + np.finfo(float).eps * np.eye(loadings.shape[1])
+    precision = counts[:, None, None] * np.eye(loadings.shape[1]) + la.inv(variance)
+    noise = np.minimum(parameters.noise_variance, 1.0 - AT_FIRST)
+    return Parameters(loadings, parameters.mean, noise, packed(np.asarray(np.linalg.inv(precision), dtype=np.float64)))
+
+
+class _Regressions(NamedTuple):
+    """For each feature the loadings (D, K), their covariance Σ_j (D, K, K), and what the mean is more than it was (D,);
+    the means, where they have a prior."""
+
+    loadings: Array
+    spread: Array
+    change: Array
+    means: Means | None
+
+
+def _regressed(second: Array, found: Entries, noise: Array, parameters: Parameters, priors: Priors) -> _Regressions:
+    """Regressions on z̃ = (z, 1) with the ridge ψ_j V⁻¹ on the loadings, and that of the prior on the mean."""
+    k, counts = parameters.loadings.shape[1], found.second[-1]
+    own, constant = counts > SEEN, second[:, :k, k]
+    ridge = noise[:, None, None] * np.linalg.inv(_given_or(prior_variance(parameters, counts), priors))
+    inverse = np.asarray(np.linalg.inv(second[:, :k, :k] + ridge), dtype=np.float64)
+    inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
+    # Loadings are free − change · pulled: the mean by itself first.
+    free, pulled = (np.einsum("jab,jb->ja", inverse, right) for right in (found.cross[:k].T, constant))
+    weight = np.where(own, counts - np.einsum("ja,ja->j", constant, pulled), 1.0)
+    change, means = (found.cross[k] - np.einsum("ja,ja->j", constant, free)) / weight, None
+    if priors.offset is not None:
+        before = means_of(parameters, priors.offset, own)
+        alone, uncertainty, precision = before.mean + change[own], (noise / weight)[own], (counts / noise)[own]
+        means = shrunk_means(alone, uncertainty, precision, mean_prior(before).variance)
+        change[own] = means.mean - before.mean
+    return _Regressions(free - change[:, None] * pulled, noise[:, None, None] * inverse, change, means)
+
+
+def _shift(found: Entries, second: Array, image: _Regressions, noise: Array) -> Array:
+    """The b (K,) for z − b that the priors of z and of the means, and the uncertain loadings, like best together."""
+    k = image.loadings.shape[1]
+    latent, each = unpacked(found.latent, k + 1), image.spread / noise[:, None, None]
+    weight = latent[k, k] * np.eye(k) + np.einsum("j,jab->ab", second[:, k, k], each)
+    wanted = latent[:k, k] + np.einsum("jab,jb->a", each, second[:, :k, k])
+    if image.means is not None:
+        prior, loadings = mean_prior(image.means), image.loadings[found.second[-1] > SEEN]
+        weight += loadings.T @ loadings / prior.variance
+        wanted -= loadings.T @ (image.means.mean - prior.centre) / prior.variance
+    return np.asarray(la.solve(weight, wanted, assume_a="pos"))
+
+
+def _about(second: Array, shift: Array) -> Array:
+    """Σ E[(z − b)(z − b)ᵀ] (…, K, K) from Σ E[z̃z̃ᵀ] (…, K+1, K+1)."""
+    k = len(shift)
+    first = second[..., :k, k]
+    both = first[..., :, None] * shift
+    return np.asarray(second[..., :k, :k] - both - both.swapaxes(-1, -2) + second[..., k:, k:] * np.outer(shift, shift))
+
+
+def maximise_bound(
+    found: Entries,
+    parameters: Parameters,
+    specification: Specification,
+    priors: Priors = EVIDENCE,
+    *,
+    expand: bool = True,
+) -> Parameters:
+    """M-step: the bound does not fall.  With `expand` the mean and covariance of z are free parameters of the step."""
+    k, counts = parameters.loadings.shape[1], found.second[-1]
+    noise = specification.per_feature(parameters.noise_variance)
+    second = np.ascontiguousarray(unpacked(found.second, k + 1).transpose(2, 0, 1))
+    image = _regressed(second, found, noise, parameters, priors)
+    loadings, spread, change, means = image
+    shift = _shift(found, second, image, noise) if expand else np.zeros(k)
+    solution = np.hstack([loadings, change[:, None]])
+    residual = found.energy - 2.0 * np.einsum("jk,kj->j", solution, found.cross)
+    residual += np.einsum("ja,jab,jb->j", solution, second, solution)
+    residual += np.einsum("jab,jab->j", spread, _about(second, shift))
+    uncertain = None
+    if means is not None:
+        # Of features that nobody observed the mean is not known.
+        uncertain = np.full(len(counts), means.variance.max())
+        uncertain[counts > SEEN] = means.variance
+        residual += counts * uncertain
+    starts = [at.start for at in specification.group_slices]
+    cells = np.add.reduceat(counts, starts)
+    variance = np.add.reduceat(residual, starts) / np.maximum(cells, 1.0)
+    variance = np.maximum(np.where(cells > SEEN, variance, parameters.noise_variance), specification.floors)
+    mean = parameters.mean + change + loadings @ shift
+    made = Parameters(loadings, mean, variance, packed(spread), uncertain)
+    if not expand:
+        return made
+    latent = unpacked(found.latent, k + 1)
+    root = la.cholesky(_about(latent, shift) / latent[k, k], lower=True)
+    if priors.variance is not None:
+        root = _balanced(root, made, counts, float(latent[k, k]), priors.variance)
+    return turned(made, root)
+
+
+def _balanced(root: Array, parameters: Parameters, counts: Array, rows: float, variance: float) -> Array:
+    """The L that is best for z → L⁻¹z of covariance CCᵀ, C the root, where loadings N(0, v) become longer by it.
+
+    For R = LLᵀ and B = Σ_j E[w_j w_jᵀ] of n features and N rows, ½ [(n − N) log|R| − N tr R⁻¹CCᵀ − tr RB/v] is the
+    largest; along the axes of CᵀBC, of eigenvalues b, R is C diag(r) Cᵀ with br²/v + (N − n)r = N.
+    """
+    features = float((counts > SEEN).sum())
+    values, axes = la.eigh(features * root.T @ prior_variance(parameters, counts) @ root)
+    weight, less = values / variance, rows - features
+    stretch = 2.0 * rows / (less + np.sqrt(less**2 + 4.0 * weight * rows))
+    return np.asarray(root @ (axes * np.sqrt(stretch)) @ axes.T)
+
+
+def bound_gradient(
+    found: Entries, parameters: Parameters, specification: Specification, priors: Priors = EVIDENCE
+) -> Array:
+    """∂ bound/∂(W, μ, log ψ) for given Σ_j and s_j², in the order of `Parameters.flatten`."""
+    k, counts = parameters.loadings.shape[1], found.second[-1]
+    noise = specification.per_feature(parameters.noise_variance)
+    pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
+    own = turned(parameters, np.eye(k, free))
+    pulled[:, :free] = own.loadings @ np.linalg.inv(_given_or(prior_variance(own, counts), priors))
+    pulled[counts < SEEN] = 0.0
+    uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k]) / noise
+    uncertain += counts * parameters.uncertainty(noise)
+    starts = [at.start for at in specification.group_slices]
+    slope = gradient(found, parameters, specification)
+    slope[: pulled.size] -= pulled.ravel()
+    if priors.offset is not None:
+        seen = counts > SEEN
+        means = means_of(parameters, priors.offset, seen)
+        prior = mean_prior(means)
+        slope[pulled.size :][: len(noise)][seen] -= (means.mean - prior.centre) / prior.variance
+    slope[-len(starts) :] += 0.5 * np.add.reduceat(uncertain, starts)
+    return slope
+
+
+def worth(found: Entries, parameters: Parameters) -> Array:
+    """By how much the bound is higher with each component than without it (K,), all else being equal.
+
+    With z_k and all w_jk held at 0, that of the rows is lower by Σ ½ (log C_kk + m_k²/C_kk) (the ratio of Savage and
+    Dickey), and the divergences are lower by ½ Σ_j log [(Σ_j⁻¹)_kk/(V⁻¹)_kk].
+    """
+    counts = found.second[-1]
+    own = counts > SEEN
+    precision = np.diag(la.inv(prior_variance(parameters, counts)))
+    each = np.diagonal(np.linalg.inv(spreads(parameters)[own]), axis1=1, axis2=2)
+    return np.asarray(0.5 * (found.evidence[: len(precision)] - np.log(each / precision).sum(axis=0)))
+
+
+def without_components(parameters: Parameters, specification: Specification, counts: Array, squares: Array) -> Entries:
+    """The statistics where there is no component: the features (D,) have entries about 0, with sums of squares."""
+    noise, mean = specification.per_feature(parameters.noise_variance), parameters.mean
+    energy = squares + counts * mean**2
+    each = counts * (LOG_2PI + np.log(noise) + parameters.uncertainty(noise)) + energy / noise
+    nothing = np.ones(1), -0.5 * float(each.sum()), np.zeros(0)
+    return Entries(counts[None], (-counts * mean)[None], energy, *nothing)
+
+
+def certainty(parameters: Parameters, counts: Array) -> Array:
+    """Which part of the variance of each component's loadings V_kk is that of their means (K,), the rest being their
+    uncertainty: 0 where the data say nothing of it."""
+    own = counts > SEEN
+    variance = np.diag(prior_variance(parameters, counts))
+    return np.asarray((parameters.loadings[own] ** 2).mean(axis=0) / variance)

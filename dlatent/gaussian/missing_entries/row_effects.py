@@ -1,0 +1,94 @@
+"""A level of each row: a component whose loadings are one number τ, x_ij = a_i + w_jᵀz_i + μ_j + ε, a_i = τ z_i,K+1.
+
+To the E-step it is a component like others, the last.  The M-step regresses the features, less the level, on the other
+components; the variance τ² of the levels is found by parameter expansion, as the units of the other components are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.gaussian.missing_entries.entries import Entries, expanded, maximise_entries
+from dlatent.gaussian.missing_entries.prior import EVIDENCE, Priors, maximise_bound, turned
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
+from dlatent.operators.batched import triangle, unpacked
+
+SMALLEST_LEVEL = 0.1
+"""Deviation of the levels that a start has at least, in units in which features have variance 1."""
+
+
+def others(parameters: Parameters, specification: Specification) -> Parameters:
+    """The parameters without the component of the levels, where there is one."""
+    k = parameters.loadings.shape[1]
+    return turned(parameters, np.eye(k, k - 1)) if specification.row_effects else parameters
+
+
+def with_level(parameters: Parameters, level: float) -> Parameters:
+    """The parameters with a last component of the loadings τ, of which nothing is uncertain."""
+    k = parameters.loadings.shape[1]
+    wider = turned(parameters, np.eye(k, k + 1))
+    wider.loadings[:, k] = level
+    return wider
+
+
+def level_of(parameters: Parameters) -> float:
+    """τ: the loadings are equal but for rounding, and zero for features that were never observed."""
+    each = parameters.loadings[:, -1]
+    return float(each[np.abs(each).argmax()])
+
+
+def start_with_level(parameters: Parameters) -> Parameters:
+    """A start whose level is what its components have in common in all features."""
+    common = parameters.loadings.mean(axis=0)
+    level = max(float(la.norm(common)), SMALLEST_LEVEL)
+    return with_level(parameters._replace(loadings=parameters.loadings - common), level)
+
+
+def filled(parameters: Parameters, specification: Specification) -> Parameters:
+    """The parameters with components of zeros after those that are on, K in all, the level of the rows among them."""
+    on, wanted = parameters.loadings.shape[1], specification.n_components
+    if on == wanted:
+        return parameters
+    places = [*range(on - 1), wanted - 1] if specification.row_effects else range(on)
+    return turned(parameters, np.eye(wanted)[list(places)])
+
+
+def without_level(found: Entries, level: float) -> Entries:
+    """The statistics of the rows less their levels, of the other components."""
+    size = len(found.cross)
+    at, keep = size - 2, np.delete(np.arange(size), size - 2)
+    second, latent = unpacked(found.second, size), unpacked(found.latent, size)
+    first, other = triangle(size - 1)
+    packed = keep[first], keep[other]
+    return found._replace(
+        second=second[packed],
+        cross=found.cross[keep] - level * second[keep, at],
+        energy=found.energy - 2.0 * level * found.cross[at] + level**2 * second[at, at],
+        latent=latent[packed],
+        evidence=found.evidence[:at],
+    )
+
+
+def maximise_levels(
+    found: Entries,
+    parameters: Parameters,
+    specification: Specification,
+    priors: Priors = EVIDENCE,
+    *,
+    expand: bool = True,
+) -> Parameters:
+    """M-step with levels: that of the likelihood, or of the bound where the loadings are uncertain."""
+    level, rest = level_of(parameters), others(parameters, specification)
+    less, latent = without_level(found, level), unpacked(found.latent, len(found.cross))
+    at, count = len(latent) - 2, latent[-1, -1]
+    centre = latent[at, -1] / count if expand else 0.0
+    spread = np.sqrt(latent[at, at] / count - centre**2)
+    if rest.loadings_covariance is not None:
+        # The prior of the loadings is about 0: levels must not move into them.
+        image = maximise_bound(less, rest, specification, priors, expand=expand)
+        return with_level(image.moved(np.full(len(image.mean), level * centre)), level * spread)
+    image = with_level(maximise_entries(less, rest, specification, expand=False), level)
+    # The levels are last, so that a triangular root leaves their loadings equal.
+    return expanded(image, latent) if expand else with_level(others(image, specification), level * spread)

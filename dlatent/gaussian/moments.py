@@ -1,0 +1,383 @@
+"""First and second moments per pattern of views: everything that EM needs from complete or view-wise missing data.
+
+The data meet a fit of few features in one pass, `block_moments`, additive over samples.  Sums are taken about an
+initial mean, which keeps them exact for data whose mean is many spreads away from zero (raw moments lose
+everything at an offset of 1e8 spreads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Dense, Features
+from dlatent.errors import DataError, number_of
+from dlatent.gaussian.columns import Columns, by_rows, column_sums
+from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, cut, observed, parts_about
+from dlatent.operators.far_columns import far_part
+
+CHUNK_ROWS = 2048
+"""Rows whose products are summed in the dtype of the data before they are added in float64."""
+SMALLEST_SQUARES = 1e-28
+"""Sums of squares of float32 numbers below which some of them may have lost digits, or everything."""
+
+
+class PatternMoments(NamedTuple):
+    """Σ 1, Σ (x−s) and Σ (x−s)(x−s)ᵀ over the samples of one pattern, for the features that it observes."""
+
+    samples: float
+    total: Array
+    gram: Array
+
+
+class Moments(NamedTuple):
+    """Moments of all patterns about `shift` (D,), and the energy outside the features that they speak of.
+
+    `spare_size[g]` is the number of further features of view g, on which the loadings are zero, and `spare_energy[g]`
+    the sum of squares that the observing samples have there about their mean (both zero for uncompressed data).
+    """
+
+    patterns: tuple[PatternMoments, ...]
+    shift: Array
+    spare_size: Array
+    spare_energy: Array
+
+
+class BadEntry(NamedTuple):
+    """The first entry that is not finite, and how many there are."""
+
+    row: int
+    column: int
+    value: float
+    all: int
+
+
+def bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
+    """The first NaN or infinity of some rows; with `holes` NaN stands for a missing entry, and only infinity is bad."""
+    rows: npt.NDArray[np.intp]
+    columns: npt.NDArray[Any]
+    if isinstance(x, sp.csr_array):
+        bad = np.flatnonzero(_bad(x.data, holes))
+        rows = np.searchsorted(x.indptr, bad, side="right") - 1
+        columns, values = x.indices[bad], x.data[bad]
+    else:
+        rows, columns = np.nonzero(_bad(x, holes))
+        values = x[rows, columns]
+    return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
+
+
+def _bad(values: npt.NDArray[Any], holes: bool) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isinf(values) if holes else ~np.isfinite(values))
+
+
+def found_bad(x: Features, *, holes: bool = False) -> BadEntry | None:
+    """As `bad_entry`, by way of the sum of all entries, which is finite where they are: the search is seldom needed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = (x.data if isinstance(x, sp.csr_array) else x).sum()
+    return None if np.isfinite(total) else bad_entry(x, holes=holes)
+
+
+def require_finite(block: Block, sums: Array) -> None:
+    """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
+    if np.isfinite(sums).all():
+        return
+    x = by_rows(block.features)
+    bad = bad_entry(x)
+    if bad is None:
+        raise DataError(
+            f"the sum of a column overflows {x.dtype} in block {block.index} "
+            f"(rows {block.start}–{block.start + block.rows - 1}); rescale the data or store them as float64"
+        )
+    among = number_of(bad.all, "entry of the block is", "entries of the block are")
+    raise DataError(
+        f"row {block.start + bad.row}, column {bad.column} (block {block.index}, row {bad.row} of it) is {bad.value}, "
+        f"and {among} not finite; fill or remove them, or fit around NaN with missing='nan'",
+        column=bad.column,
+    )
+
+
+def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
+    """What the first pass asks of every block: finite values and, where asked, no row of zeros."""
+    require_finite(block, sums)
+    if refuse_zero_rows:
+        require_nonzero_rows(block)
+
+
+def empty_rows(x: Features) -> npt.NDArray[np.intp]:
+    """Rows without a single non-zero entry: usually an empty document or a failed measurement."""
+    held: Any = x
+    if isinstance(held, Columns):
+        filled = np.concatenate([_filled(piece) for piece in held.pieces])
+    elif isinstance(x, sp.csr_array):
+        filled = np.diff(x.indptr) > 0
+        if not x.data.all():
+            filled = np.asarray(abs(x).sum(axis=1)).ravel() > 0
+    else:
+        # Few rows begin with a zero: look at the whole of those only.
+        filled = np.asarray(x[:, 0] != 0)
+        filled[~filled] = x[~filled].any(axis=1)
+    return np.flatnonzero(~filled)
+
+
+def count_empty_rows(block: Block) -> int:
+    """How many rows of a block have no entry but zeros."""
+    return len(empty_rows(block.features))
+
+
+def count_empty_views(block: Block, arrangement: Arrangement, patterns: Patterns, views: int) -> int:
+    """How many rows of the first `views` views, as a block has them, have no entry but zeros."""
+    pattern = patterns[arrangement.pattern_of(block.start)]
+    parts = cut(block.features, pattern, arrangement)
+    return sum(len(empty_rows(part)) for view, part in zip(pattern, parts, strict=True) if view < views)
+
+
+def _filled(piece: sp.csc_array) -> npt.NDArray[np.bool_]:
+    """Which rows of a piece by columns have an entry that is not zero."""
+    found = np.zeros(piece.shape[0], dtype=bool)
+    found[piece.indices if piece.data.all() else piece.indices[piece.data != 0]] = True
+    return found
+
+
+def require_nonzero_rows(block: Block) -> None:
+    """Refuse rows of zeros."""
+    empty = empty_rows(block.features)
+    if len(empty):
+        among = number_of(len(empty), "row of the block is", "rows of the block are")
+        raise DataError(
+            f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {among}; drop them (dlatent "
+            "ingest --zero-rows drop), or fit them all the same with zero_rows='keep'"
+        )
+
+
+def _dense_moments(
+    parts: Sequence[Dense], shifts: Sequence[Array], roots: Array | None
+) -> tuple[list[Array], dict[tuple[int, int], Array]]:
+    """Σ(x−s) of each view and Σ(x_v−s_v)(x_w−s_w)ᵀ of each pair v ≤ w, of dense rows with the roots of their weights:
+    products in the dtype of the data, sums in float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _dense_products(parts, shifts, [x.dtype for x in parts], roots)
+    if any(_out_of_range(found[1][v, v], x, shifts[v]) for v, x in enumerate(parts)):
+        found = _dense_products(parts, shifts, [np.dtype(np.float64)] * len(parts), roots)
+    return found
+
+
+def _out_of_range(gram: Array, x: Dense, shift: Array) -> bool:
+    """Whether squares of float32 are too large for it, or vanish though their numbers do not."""
+    if x.dtype != np.float32:
+        return False
+    squares = np.diag(gram)
+    low = np.flatnonzero(squares < SMALLEST_SQUARES)
+    return bool(not np.isfinite(squares).all() or (len(low) and (x[:, low] != shift[low].astype(x.dtype)).any()))
+
+
+def _dense_products(
+    parts: Sequence[Dense], shifts: Sequence[Array], kinds: Sequence[np.dtype[Any]], roots: Array | None
+) -> tuple[list[Array], dict[tuple[int, int], Array]]:
+    """Sums and products of dense views, the products of each view in a given dtype."""
+    rows, widths = parts[0].shape[0], [x.shape[1] for x in parts]
+    pairs = [(v, w) for v in range(len(parts)) for w in range(v, len(parts))]
+    total = [np.zeros(width) for width in widths]
+    gram = {(v, w): np.zeros((widths[v], widths[w])) for v, w in pairs}
+    near = [shift.astype(kind) for kind, shift in zip(kinds, shifts, strict=True)]
+    # One buffer for all chunks: fresh pages cost as much as the subtraction.
+    height = min(rows, CHUNK_ROWS)
+    buffers = [np.empty((height, width), dtype=kind) for kind, width in zip(kinds, widths, strict=True)]
+    squares = [np.empty((width, width), dtype=kind) for kind, width in zip(kinds, widths, strict=True)]
+    for start in range(0, rows, CHUNK_ROWS):
+        chunks = [x[start : start + CHUNK_ROWS] for x in parts]
+        centred = [np.subtract(c, s, out=b[: len(c)]) for c, s, b in zip(chunks, near, buffers, strict=True)]
+        for v, x in enumerate(centred):
+            own = np.ones(len(x), dtype=x.dtype)
+            if roots is not None:
+                own *= roots[start : start + CHUNK_ROWS]
+                x *= own[:, None]
+            total[v] += own @ x
+        for v, w in pairs:
+            if v == w:
+                gram[v, v] += np.matmul(centred[v].T, centred[v], out=squares[v])
+            else:
+                gram[v, w] += centred[v].T @ centred[w]
+    return total, gram
+
+
+def _sparse_gram(x: sp.csr_array, roots: Array | None) -> tuple[Array, Array]:
+    """Σx and Σxxᵀ of sparse rows with the roots of their weights, without densifying the rows."""
+    wide = _times(x.astype(np.float64), roots)
+    total: Array = np.asarray(wide.sum(axis=0) if roots is None else wide.T @ roots, dtype=np.float64).ravel()
+    gram: Array = np.asarray((wide.T @ wide).toarray(), dtype=np.float64)
+    return total, gram
+
+
+def _times(x: sp.csr_array, factors: Array | None) -> sp.csr_array:
+    """Sparse rows, each times its factor."""
+    return x if factors is None else sp.csr_array(sp.diags_array(factors) @ x)
+
+
+def _sparse_cross(x: sp.csr_array, y: Features, near: Array) -> Array:
+    """Σx(y−r)ᵀ of sparse x, and dense y with the shift r or sparse y without."""
+    if isinstance(y, sp.csr_array):
+        return np.asarray((x.astype(np.float64).T @ y.astype(np.float64)).toarray())
+    product = np.zeros((x.shape[1], y.shape[1]))
+    for start in range(0, x.shape[0], CHUNK_ROWS):
+        at = slice(start, start + CHUNK_ROWS)
+        product += np.asarray(x[at].T @ (y[at] - near))
+    return product
+
+
+def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
+    """The moments about `shift + offset`: G − t oᵀ − o tᵀ + n o oᵀ."""
+    cross = np.outer(moments.total, offset)
+    gram = moments.gram - cross - cross.T + moments.samples * np.outer(offset, offset)
+    return PatternMoments(moments.samples, moments.total - moments.samples * offset, gram)
+
+
+def _pattern_moments(parts: Parts, shifts: Sequence[Array], weights: Array | None) -> PatternMoments:
+    count, views = counted(parts, weights), range(len(parts))
+    roots = None if weights is None else np.sqrt(weights)
+    dense = [v for v in views if not isinstance(parts[v], sp.csr_array)]
+    sums: dict[int, Array] = {}
+    gram: dict[tuple[int, int], Array] = {}
+    if dense:
+        found, products = _dense_moments([cast(Dense, parts[v]) for v in dense], [shifts[v] for v in dense], roots)
+        sums |= dict(zip(dense, found, strict=True))
+        gram |= {(dense[i], dense[j]): product for (i, j), product in products.items()}
+    for v in views:
+        x = parts[v]
+        if isinstance(x, sp.csr_array):
+            sums[v], gram[v, v] = _sparse_gram(x, roots)
+    for v in views:
+        for w in range(v + 1, len(parts)):
+            x, y = parts[v], parts[w]
+            if isinstance(x, sp.csr_array):
+                gram[v, w] = _sparse_cross(_times(x, weights), y, shifts[w])
+            elif isinstance(y, sp.csr_array):
+                gram[v, w] = _sparse_cross(_times(y, weights), x, shifts[v]).T
+    if len(parts) == 1:
+        return PatternMoments(count, sums[0], gram[0, 0])
+    blocks = [[gram[v, w] if v <= w else gram[w, v].T for w in views] for v in views]
+    return PatternMoments(count, np.concatenate([sums[v] for v in views]), np.block(blocks))
+
+
+def representable(shift: Array, dtype: np.dtype[Any], *, sparse: bool) -> Array:
+    """The nearest shift in the precision of dense data, so that subtracting it there loses nothing."""
+    return shift if sparse else shift.astype(dtype).astype(np.float64)
+
+
+class MomentRequest(NamedTuple):
+    """The shift of the features, the patterns of the model, whether all-zero rows are refused, and how samples of
+    several views are arranged (then the shift is that of all stacked features)."""
+
+    shift: Array
+    patterns: Patterns
+    refuse_zero_rows: bool
+    arrangement: Arrangement | None = None
+
+
+def block_moments(block: Block, request: MomentRequest) -> tuple[PatternMoments, ...]:
+    """Moments of a block per pattern, features about the shift, targets as they are; additive, O(n D²).
+
+    Raises DataError for NaN or infinity (with row, column and block) and, where asked, for all-zero rows; samples of
+    several views were checked when they were loaded.
+    """
+    shift, patterns, refuse_zero_rows, arrangement = request
+
+    def moments(pattern: tuple[int, ...], parts: Parts, weights: Array | None) -> PatternMoments:
+        return _pattern_moments(*parts_about(shift, pattern, parts, arrangement), weights)
+
+    found = by_pattern(block, patterns, arrangement, moments)
+    if arrangement is None:
+        totals = [part.total[: block.features.shape[1]] for part in found]
+        check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=refuse_zero_rows)
+    return found
+
+
+def block_mean(block: Block, request: None) -> Array:
+    """Mean of the rows of a block (D,), for an initial mean. Raises DataError for NaN or infinity."""
+    mean = np.asarray(block.features.mean(axis=0, dtype=np.float64)).ravel()
+    require_finite(block, mean)
+    return mean
+
+
+class ColumnSums(NamedTuple):
+    """Σ 1, Σ x and Σ x² of each feature (D,) of sparse rows, by which those that are far from zero are found."""
+
+    samples: Array
+    total: Array
+    squares: Array
+
+    @property
+    def far(self) -> Array:
+        """The mean (D,) of the features that are far from zero, 0 for the others."""
+        count = np.maximum(self.samples, 1.0)
+        mean = self.total / count
+        return far_part(mean, np.maximum(self.squares / count - mean**2, 0.0))
+
+
+def block_column_sums(block: Block, request: tuple[Patterns, Arrangement] | None) -> ColumnSums:
+    """Sums of the sparse features of a block about zero; additive, O(nnz).  Raises DataError for NaN or infinity.
+
+    The request is for samples of several views, of which dense ones give zeros.
+    """
+    if request is None:
+        found = _column_sums(block.features, block.weights)
+        require_finite(block, found.total)
+        return found
+    patterns, arrangement = request
+    each = [ColumnSums(*np.zeros((3, size))) for size in arrangement.sizes]
+    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
+        for view, x in zip(pattern, parts or (), strict=False):
+            if isinstance(x, sp.csr_array):
+                each[view] = _column_sums(x, None)
+    return ColumnSums(*map(np.concatenate, zip(*each, strict=True)))
+
+
+def _column_sums(x: Any, weights: Array | None) -> ColumnSums:
+    count = float(x.shape[0] if weights is None else weights.sum())
+    with np.errstate(over="ignore"):
+        sums = (column_sums(x, squared=squared, weights=weights) for squared in (False, True))
+        return ColumnSums(np.full(x.shape[1], count), *sums)
+
+
+def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Moments:
+    """Moments about the mean of each view over the samples that observe it."""
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    total, count = np.zeros(bounds[-1]), np.zeros(bounds[-1])
+    places = [np.concatenate([np.arange(bounds[g], bounds[g + 1]) for g in p]) for p in patterns]
+    for at, found in zip(places, moments.patterns, strict=True):
+        total[at] += found.total
+        count[at] += found.samples
+    offset = total / np.where(count > 0.0, count, 1.0)
+    moved = tuple(recentred(found, offset[at]) for at, found in zip(places, moments.patterns, strict=True))
+    return moments._replace(patterns=moved, shift=moments.shift + offset)
+
+
+def counts_alone(samples: Iterable[float], views: int) -> Moments:
+    """Moments of patterns of which nothing is known but how many samples have each."""
+    empty = np.zeros(0)
+    patterns = tuple(PatternMoments(count, empty, np.zeros((0, 0))) for count in samples)
+    return Moments(patterns, empty, np.zeros(views), np.zeros(views))
+
+
+def view_counts(moments: Moments, patterns: tuple[tuple[int, ...], ...], views: int) -> Array:
+    """Number of samples that observe each view."""
+    counts = np.zeros(views)
+    for pattern, found in zip(patterns, moments.patterns, strict=True):
+        counts[list(pattern)] += found.samples
+    return counts
+
+
+def view_variances(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Array:
+    """Mean variance per feature of each view (moments must be centred), the scale of the noise floors."""
+    energy = np.zeros(len(sizes)) + moments.spare_energy
+    for pattern, found in zip(patterns, moments.patterns, strict=True):
+        diagonal, at = np.diag(found.gram), 0
+        for view in pattern:
+            energy[view] += diagonal[at : at + sizes[view]].sum()
+            at += sizes[view]
+    counts = view_counts(moments, patterns, len(sizes))
+    cells = counts * (np.array(sizes) + moments.spare_size)
+    return np.asarray(energy / np.where(cells > 0.0, cells, 1.0))

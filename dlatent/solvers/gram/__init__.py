@@ -1,0 +1,1 @@
+"""From inner products of samples."""

@@ -1,0 +1,1 @@
+"""Samples in a graph: their sums over neighbours."""

@@ -1,0 +1,295 @@
+"""Statistics of samples in a graph: what ordinary moments become when the samples have the precision Δ.
+
+    T ~ N(1μᵀ, Δ⁻¹, C),  C = WWᵀ + Ψ,  Δ = γI + (αI + A)²:
+    log p(T) = −½ [N D log 2π − D log|Δ| + N log|C| + N tr(C⁻¹H)],   H = (T − 1μᵀ)ᵀ Δ (T − 1μᵀ) / N,   μ = TᵀΔ1 / 1ᵀΔ1
+
+so that NH takes the place of the scatter matrix, and all that was written for independent samples holds.  Rows
+send thin rows R to their neighbours, R ← αR + AR, once for (αI + A)R and twice for ΔR; Δ and H are never formed.  The
+same holds for every Δ = γI + F² that is known by its hops (see `operators.sample_precision`); αI + A is F here.  Where
+Δ is given, one hop makes ΔR, and RᵀΔR is the product of both in the place of γRᵀR + (FR)ᵀ(FR).
+Source: PRPCA (15)–(18); rows are samples here, so matrices are the transposes of the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Exchanged, Features, Rows
+from dlatent.gaussian.columns import rows_about
+from dlatent.gaussian.expectation import LOG_2PI, Latent, joined, pattern_projection
+from dlatent.gaussian.moments import Moments, PatternMoments, check_rows
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.products import PatternProducts, PatternSums, weighted_sums
+from dlatent.gaussian.specification import Specification
+from dlatent.operators.sample_precision import SamplePrecision
+from dlatent.passes import Edges
+
+
+class GraphRequest(NamedTuple):
+    """Δ, the shift (D,), directions V (D, b) or None, columns of the features or None, whether sums are wanted too, and
+    whether all-zero rows are refused."""
+
+    precision: SamplePrecision
+    shift: Array
+    directions: Array | None
+    columns: slice | None
+    sums: bool
+    refuse_zero_rows: bool
+
+
+class GraphProducts(NamedTuple):
+    """(X−s)ᵀΔ(X−s)V (D, b), and where asked (X−s)ᵀΔ1, 1ᵀΔ1, YᵀΔ1, (X−s)ᵀΔY, YᵀΔY; additive over samples."""
+
+    product: Array
+    total: Array | None
+    weight: float
+    target_total: Array
+    cross: Array
+    target_gram: Array
+
+
+class Between(Protocol):
+    """Parameters of a pass that know what is between the samples."""
+
+    @property
+    def precision(self) -> SamplePrecision:
+        """Δ."""
+        ...
+
+
+def _kept(first: Rows, last: Rows, hop: int, request: Between, twice: bool) -> Rows:
+    """What a hop adds of the rows themselves."""
+    return request.precision.share(first, last, hop, hops_of(request.precision, twice=twice))
+
+
+def way_of(rows: Callable[[Block, Any], Rows], precision: SamplePrecision, *, twice: bool = False) -> Edges:
+    """The way of rows R over the edges to F R, and no features are needed any more, or `twice`, to F²R beside features;
+    in a pass whose parameters are `Between`."""
+    keep = partial(_kept, twice=twice)
+    return Edges(rows, keep, hops_of(precision, twice=twice), precision.normalised, features=twice)
+
+
+def hops_of(precision: SamplePrecision, *, twice: bool) -> int:
+    """Hops of F, or of F²; of a Δ that is no square, those of Δ."""
+    return precision.hops * (1 + (twice and precision.squared))
+
+
+def _targets(block: Block) -> Array:
+    return np.zeros((block.rows, 0)) if block.targets is None else block.targets
+
+
+def product_rows(block: Block, request: GraphRequest) -> Array:
+    """What the rows of a block send: (X−s)V (n, b), with sums [(X−s)V, Y, 1] (n, b + L + 1)."""
+    assert request.directions is not None
+    found: Array = np.asarray(_about(block.features, request.shift) @ request.directions)
+    return np.hstack([found, _targets(block), np.ones((block.rows, 1))]) if request.sums else found
+
+
+def _about(x: Features, shift: Array) -> Any:
+    """Rows less the shift."""
+    rows, rest = rows_about(x, shift)
+    return rows if isinstance(rows, sp.csr_array) else rows - rest
+
+
+def fold_products(block: Block, request: GraphRequest) -> GraphProducts:
+    """The products of a block after two hops; O(nnz b) or O(n D b). Raises DataError where sums find bad values."""
+    own, met = _dense(block.exchanged)
+    precision = request.precision
+    weighted = precision.gamma * own + precision.factor(hops_of(precision, twice=True)) * met
+    y = _targets(block)
+    if not request.sums:
+        moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: weighted[place], energies=False)
+        return GraphProducts(moved, None, 0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0)))
+    width = own.shape[1] - y.shape[1] - 1
+    # The plain sum of the rows, in the last column, finds values that are not finite where they are.
+    plain = np.column_stack([weighted, np.ones(block.rows)])
+    moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: plain[place], energies=False)
+    check_rows(block, moved[:, -1], refuse_zero_rows=request.refuse_zero_rows)
+    return GraphProducts(
+        moved[:, :width],
+        moved[:, -2],
+        float(weighted[:, -1].sum()),
+        y.T @ weighted[:, -1],
+        moved[:, width:-2],
+        y.T @ weighted[:, width:-1],
+    )
+
+
+def _dense(exchanged: Exchanged | None) -> tuple[Array, Array]:
+    assert exchanged is not None
+    assert isinstance(exchanged.own, np.ndarray)
+    assert isinstance(exchanged.met, np.ndarray)
+    return exchanged.own, exchanged.met
+
+
+def energy_rows(block: Block, request: GraphRequest) -> Rows:
+    """Some columns of X−s."""
+    assert request.columns is not None
+    part = _about(block.features[:, request.columns], request.shift[request.columns])
+    return cast(Rows, part.astype(np.float64, copy=False) if isinstance(part, sp.csr_array) else np.asarray(part))
+
+
+def fold_energy(block: Block, request: GraphRequest) -> float:
+    """Σ γ‖x_i−s‖² + ‖Σ_j F_ij (x_j−s)‖² over the rows of a block and the columns asked for, after the hops of F; or
+    Σ (x_i−s)ᵀ Σ_j Δ_ij (x_j−s)."""
+    assert block.exchanged is not None
+    assert request.columns is not None
+    own, met = block.exchanged
+    precision = request.precision
+    if not precision.squared:
+        return precision.factor(precision.hops) * _inner(own, met)
+    return precision.gamma * _square(own) + precision.factor(precision.hops) ** 2 * _square(met)
+
+
+def _square(rows: Rows) -> float:
+    """Σ‖r_i‖²."""
+    values = rows.data if isinstance(rows, sp.csr_array) else rows.ravel()
+    return float(values @ values)
+
+
+def _inner(own: Rows, met: Rows) -> float:
+    """Σ r_iᵀr'_i."""
+    if not isinstance(own, sp.csr_array):
+        return float(own.ravel() @ cast(Array, met).ravel())
+    return float(own.multiply(cast(sp.csr_array, met)).sum())
+
+
+def moment_rows(block: Block, request: GraphRequest) -> Array:
+    """[X−s, Y, 1] (n, D + L + 1), for few features."""
+    x = block.features
+    check_rows(
+        block,
+        np.asarray(x.sum(axis=0, dtype=np.float64)).ravel(),
+        refuse_zero_rows=request.refuse_zero_rows,
+    )
+    dense: Any = x.toarray() if isinstance(x, sp.csr_array) else x
+    return np.hstack([dense - request.shift, _targets(block), np.ones((block.rows, 1))])
+
+
+def fold_moments(block: Block, request: GraphRequest) -> Array:
+    """RᵀΔR (D + L + 1)² of the rows of a block after the hops of F: the Gram matrix of [√γ R ; FR]; or of R and ΔR."""
+    own, met = _dense(block.exchanged)
+    precision = request.precision
+    if not precision.squared:
+        return np.asarray(precision.factor(precision.hops) * (own.T @ met))
+    gram: Array = precision.gamma * (own.T @ own) + precision.factor(precision.hops) ** 2 * (met.T @ met)
+    return gram
+
+
+def graph_moments(gram: Array, shift: Array, samples: int) -> Moments:
+    """Moments about the weighted mean μ = TᵀΔ1 / 1ᵀΔ1 (PRPCA (16)), from RᵀΔR; `samples` is N, or rank Δ."""
+    weight, total = float(gram[-1, -1]), gram[:-1, -1]
+    inner = gram[:-1, :-1] - np.outer(total, total) / weight
+    targets = np.zeros(len(total) - len(shift))
+    found = PatternMoments(float(samples), np.zeros(len(total)), (inner + inner.T) / 2)
+    spare = np.zeros(1 + bool(len(targets)))
+    return Moments((found,), np.concatenate([shift, targets]) + total / weight, spare, spare)
+
+
+class CentredSums(NamedTuple):
+    """Sums of [X, Y] about a mean, weighted by Δ: N or rank Δ, tr XᵀΔX, XᵀΔY (D, L) and YᵀΔY (L, L)."""
+
+    samples: float
+    energy: float
+    cross: Array
+    target_gram: Array
+
+    @property
+    def pattern(self) -> PatternSums:
+        """The sums of a pattern of views."""
+        views = [self.energy, float(np.trace(self.target_gram))][: 1 + bool(len(self.target_gram))]
+        return PatternSums(self.samples, np.zeros(sum(self.cross.shape)), np.array(views))
+
+
+class GraphSums(NamedTuple):
+    """What the first pass leaves: the sums of [X−s, Y] about their weighted mean, that mean relative to the shift, and
+    (X−s)ᵀΔ1 and 1ᵀΔ1, by which later products are centred."""
+
+    sums: CentredSums
+    offset: Array
+    total: Array
+    weight: float
+
+
+def graph_sums(found: GraphProducts, energy: float, samples: int) -> GraphSums:
+    """Sums about the weighted mean, from those of the first pass and tr (X−s)ᵀΔ(X−s); `samples` is N, or rank Δ."""
+    assert found.total is not None
+    total, weight, targets = found.total, found.weight, found.target_total
+    sums = CentredSums(
+        float(samples),
+        energy - float(total @ total) / weight,
+        found.cross - np.outer(total, targets) / weight,
+        found.target_gram - np.outer(targets, targets) / weight,
+    )
+    return GraphSums(sums, np.concatenate([total, targets]) / weight, total, weight)
+
+
+def moved_products(found: GraphProducts, energy: float, directions: Array, by: Array) -> tuple[GraphProducts, float]:
+    """Products with directions (D, b), and tr (X−s)ᵀΔ(X−s), about s + `by` (D,) from those about s."""
+    assert found.total is not None
+    total = found.total - found.weight * by
+    product = found.product - np.outer(found.total, by @ directions) - np.outer(by, total @ directions)
+    cross = found.cross - np.outer(by, found.target_total)
+    return found._replace(product=product, total=total, cross=cross), energy - float((found.total + total) @ by)
+
+
+def sums_about(found: GraphProducts, energy: float, samples: int, targets: Array) -> CentredSums:
+    """The sums of [X−s, Y−t] for given t (L,), where the shift is the mean that is meant; see `graph_sums`."""
+    assert found.total is not None
+    moved = np.outer(found.target_total, targets)
+    gram = found.target_gram - moved - moved.T + found.weight * np.outer(targets, targets)
+    cross = found.cross - np.outer(found.total, targets)
+    return CentredSums(float(samples), energy, cross, gram)
+
+
+def pattern_products(product: Array, directions: tuple[Array, ...], known: GraphSums, *, sums: bool) -> PatternProducts:
+    """NHV of features and targets from that of the features (D, b), for directions of the features and, in the first
+    pass, the unit vectors of the targets."""
+    inner, first = known.sums, directions[0]
+    if len(directions) == 1:
+        return PatternProducts((product,), inner.pattern if sums else None)
+    whole = np.asfortranarray(np.vstack([product, inner.cross.T @ first]))
+    targets = np.vstack([inner.cross, inner.target_gram]) @ directions[1]
+    return PatternProducts((whole, np.asfortranarray(targets)), inner.pattern if sums else None)
+
+
+def centred_product(product: Array, directions: Array, known: GraphSums) -> Array:
+    """NHV (D, b) from (X−s)ᵀΔ(X−s)V: the mean is carried through as a rank-one term."""
+    centred: Array = product - np.outer(known.total, known.total @ directions) / known.weight
+    return centred
+
+
+def joint_product(product: Array, parameters: Parameters, sums: CentredSums, size: int) -> Array:
+    """NHΨ⁻¹W of features and targets (D + L, K), from NH_xx W_x and the sums."""
+    noise, own = parameters.noise_variance, parameters.loadings[size:]
+    upper: Array = product / noise[0]
+    if not len(own):
+        return upper
+    upper = upper + sums.cross @ own / noise[1]
+    lower = sums.cross.T @ parameters.loadings[:size] / noise[0] + sums.target_gram @ own / noise[1]
+    return np.vstack([upper, lower])
+
+
+def expect_graph(product: Array, parameters: Parameters, sums: CentredSums, specification: Specification) -> Latent:
+    """E-step of PRPCA (19), (20) from NH_xx W_x (D, K), for parameters whose mean is the weighted one (written as 0).
+
+    The log-likelihood in it is without ½ D log|Δ|, which does not depend on the parameters.
+    """
+    pattern = specification.patterns[0]
+    size, count = specification.sizes[0], sums.samples
+    coefficients, covariance, constant = pattern_projection(parameters, specification, pattern)
+    scaled = joint_product(product, parameters, sums, size)
+    gram_b = scaled @ covariance
+    second = count * covariance + coefficients @ gram_b
+    cross = np.column_stack([gram_b, np.zeros(len(gram_b))])
+    energy = np.array([sums.energy, float(np.trace(sums.target_gram))])[: len(specification.views)]
+    noise = specification.per_feature(parameters.noise_variance)
+    trace = float((energy / parameters.noise_variance).sum())
+    trace -= float(np.sum(gram_b * (parameters.loadings / noise[:, None])))
+    value = -0.5 * (count * (len(noise) * LOG_2PI + constant) + trace)
+    return Latent(joined(second, np.zeros(second.shape[0]), count), cross, energy, value)

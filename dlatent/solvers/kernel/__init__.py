@@ -1,0 +1,1 @@
+"""Features that a kernel makes."""

@@ -1,0 +1,114 @@
+"""By the moments of coordinates in the span of the features of landmarks (Nyström): two passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.errors import DataError
+from dlatent.gaussian.gram import span_solution
+from dlatent.gaussian.kernel_map import KernelMap
+from dlatent.gaussian.kernel_passes import LandmarkRequest, block_landmarks
+from dlatent.gaussian.moments import CHUNK_ROWS, MomentRequest, Moments, centred
+from dlatent.gaussian.specification import Specification
+from dlatent.operators.kernels import LandmarkMap
+from dlatent.passes import Pass, Resources, Run
+from dlatent.solvers.covariance import CovarianceSolver
+from dlatent.solvers.diagnostics import make_solution
+from dlatent.solvers.gram.dual import made_by, sample_size, settled, survey, tightened
+from dlatent.solvers.kernel.solver import kernel_seconds
+from dlatent.solvers.moments.maximum import gram_products
+from dlatent.solvers.moments.subspace import search
+from dlatent.solvers.plan import Plan, Problem
+from dlatent.solvers.solution import Report, Solution
+from dlatent.solvers.solver import Solver
+from dlatent.solvers.task import Task
+
+
+class LandmarksSolver(Solver):
+    """Two passes, m² numbers for m landmarks."""
+
+    name = "landmarks"
+    serves = frozenset({"kernel", "landmarks", "targets"})
+    needs, lacking = frozenset({"landmarks"}), "no landmarks are asked for"
+
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
+        """A look at the rows, and one pass for the moments of their coordinates."""
+        inside = replace(
+            problem,
+            features=problem.landmarks,
+            decoding=problem.decoding + 32 * CHUNK_ROWS * problem.landmarks,  # tiles of the kernel, beside the block
+            itemsize=8,
+            nnz=None,
+        )
+        among = kernel_seconds(replace(problem, samples=problem.landmarks), machine)
+        plan = CovarianceSolver().plan(inside, machine)
+        # The landmarks are with the driver, as they come and side by side, and with every worker.
+        rows = problem.landmarks * -(-problem.nbytes // problem.samples)
+        driver = plan.driver_memory + 2 * rows
+        return replace(
+            plan,
+            solver=self.name,
+            problem=problem,
+            worker_memory=plan.worker_memory + rows if machine.kind == "cluster" else driver,
+            driver_memory=driver,
+            passes=3,
+            reads=3,
+            work=plan.work + among * (problem.samples / problem.landmarks),
+        )
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
+        """The maximum with loadings and mean in the span of the landmarks.
+
+        Law: the likelihood is that of the whole model of M features.
+        """
+        specification, options = task.specification, task.settled_options(plan)
+        inside, dimension = _landmarks(task, run)
+        width = inside.width
+        wide = specification.resized((width, *specification.sizes[1:]))
+        moments, error = _moments(inside, dimension, wide, run)
+        middle, spare = centred(moments, wide.sizes, wide.patterns), dimension - width
+        products, zero = gram_products(middle, wide), np.zeros(sum(wide.sizes))
+        state, converged = search(products, wide, zero, tightened(options), report, spare=spare)
+        best = state.space.lifted(state.solution)
+        # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
+        mean = middle.shift + best.mean
+        about = np.concatenate([np.zeros(width), mean[width:]])
+        spanned = span_solution(inside.root, best._replace(mean=about), state.specification)
+        own = state.specification.resized((specification.n_components, *specification.sizes[1:]))
+        variances, history = state.variances(state.specification), tuple(state.history)
+        solution = make_solution(spanned.parameters, own, history, options, variances, moments, converged=converged)
+        mean, rows = mean[:width], made_by(task).held(inside.landmarks)
+        offset, length = spanned.span.T @ mean, float(mean @ mean)
+        weights = spanned.combinations, offset, inside.root @ mean
+        features = KernelMap(inside.kernel, rows, *weights, length, dimension, error)
+        return replace(solution, parameters=spanned.parameters, features=features)
+
+
+def _landmarks(task: Task, run: Run) -> tuple[LandmarkMap, int]:
+    """The map to the span of some random rows, and the number of features."""
+    rows = survey(task, run, task.problem.landmarks)
+    found = LandmarkMap.of(settled(made_by(task).kernel, rows[:: -(-rows.shape[0] // sample_size(task.problem))]), rows)
+    if found.width <= task.specification.n_components:
+        raise DataError(
+            f"n_components is {task.specification.n_components}, but the landmarks span {found.width} dimensions; take "
+            "more landmarks, or fewer components"
+        )
+    dimension = made_by(task).dimension
+    if dimension <= found.width and found.kernel.dimension(rows.shape[1]) is None:
+        dimension = found.width + 1  # something is outside the span of the landmarks, and has its share of the noise
+    return found, dimension
+
+
+def _moments(inside: LandmarkMap, dimension: int, wide: Specification, run: Run) -> tuple[Moments, float]:
+    """The moments of all coordinates, and the part of Σ k(x, x) that is outside the span of the landmarks."""
+    width, views = inside.width, len(wide.views)
+    request = LandmarkRequest(inside, MomentRequest(np.zeros(width), wide.patterns, False))
+    found, energy = run(Pass(block_landmarks, request, name="moments"))
+    shown = sum(float(np.trace(part.gram[:width, :width])) for part in found)
+    spare_size, spare_energy = np.zeros(views), np.zeros(views)
+    spare_size[0], spare_energy[0] = dimension - width, max(energy - shown, 0.0)
+    moments = Moments(found, np.zeros(sum(wide.sizes)), spare_size, spare_energy)
+    return moments, max(1.0 - shown / energy, 0.0)

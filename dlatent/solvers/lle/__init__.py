@@ -1,0 +1,1 @@
+"""Locally linear embedding: neighbours, weights, smallest eigenvectors."""

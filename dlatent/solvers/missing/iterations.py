@@ -1,0 +1,252 @@
+"""Iterations over rows with missing entries: PX-EM, extrapolated, of the likelihood, or of a bound with a prior.
+
+A pass returns the EM statistics, from which the driver takes the EM image, the objective and its gradient.  The
+gradient says beforehand whether the extrapolation leads up, and how much is left to gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.gaussian.missing_entries.entries import (
+    Entries,
+    EntryRequest,
+    block_entries,
+    gradient,
+    maximise_entries,
+)
+from dlatent.gaussian.missing_entries.patterns import MaskMoments, entries_of_patterns
+from dlatent.gaussian.missing_entries.prior import (
+    Priors,
+    axes_of,
+    bound_gradient,
+    certainty,
+    diagonal,
+    divergence,
+    maximise_bound,
+    turned,
+    turned_back,
+    with_prior,
+    without_components,
+    worth,
+)
+from dlatent.gaussian.missing_entries.row_effects import level_of, maximise_levels, others, with_level
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
+from dlatent.passes import Pass, Run
+from dlatent.solvers.acceleration import accelerate
+from dlatent.solvers.missing.starts import Units
+from dlatent.solvers.solution import History, Options, Report
+from dlatent.solvers.textbook import textbook_em
+
+ROUNDING = 1e-15
+"""Relative change of the log-likelihood that is rounding."""
+LONGEST = 64.0
+"""Times the EM step that a step away from a saddle is long at most."""
+FORGOTTEN = 0.1
+"""Part of a component's variance that its mean loadings are, below which the data say nothing of it."""
+PATIENT, AGAIN = 10, 3
+"""Iterations that other components have to find what they are for: at first, and after some were switched off."""
+
+Climb = Callable[[Parameters], tuple[Parameters, float, bool]]
+"""From a start to where iterations end, the objective there, and whether they converged."""
+
+
+class EntriesEM:
+    """Iterations over the data: the history, and what the last pass said."""
+
+    def __init__(
+        self,
+        run: Run,
+        specification: Specification,
+        units: Units,
+        options: Options,
+        report: Report | None,
+        patterns: MaskMoments | None,
+    ) -> None:
+        self.patterns = patterns
+        self.run, self.specification, self.units = run, specification, units
+        self.options, self.history = options, History(report)
+        self.slopes: dict[int, Array] = {}
+        self.calm = 0
+        self.last: tuple[Parameters, tuple[Parameters, float]] | None = None
+
+    def step(self, point: Parameters, *, plain: bool = False) -> tuple[Parameters, float]:
+        """The EM image of a point, by one pass, or none where masks are few, and the objective there in the units of
+        the data."""
+        if self.last is not None and self.last[0] is point:
+            return self.last[1]
+        request = EntryRequest(self.seen(point), self.specification, self.units.shift, self.units.scale)
+        entries: Entries
+        if not point.loadings.shape[1]:
+            counts = self.units.counts
+            entries = without_components(point, self.specification, counts, counts * self.units.spread)
+        elif self.patterns is None:
+            entries = self.run(Pass(block_entries, request, name="entries"))
+        else:
+            entries = entries_of_patterns(self.patterns, request)
+        image, value = self.judged(entries, point, plain=plain)
+        self.last = point, (image, value + self.units.jacobian)
+        return self.last[1]
+
+    @property
+    def surplus(self) -> bool:
+        """Whether to go on without some components."""
+        return False
+
+    def seen(self, point: Parameters) -> Parameters:
+        """A point in the coordinates of z in which a pass is to see it."""
+        return point
+
+    def judged(self, entries: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+        """The EM image of a point, and the objective there in the units of the fit, from the statistics of a pass."""
+        if not plain:
+            self.slopes = {id(point): gradient(entries, point, self.specification)}
+        maximise = maximise_levels if self.specification.row_effects else maximise_entries
+        return maximise(entries, point, self.specification, expand=not plain), entries.log_likelihood
+
+    def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """Textbook EM."""
+        step = partial(self.step, plain=True)
+        return textbook_em(step, start, self.options, self.history, lambda: self.surplus)
+
+    def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """PX-EM with Anderson acceleration, until little is left by the gradient."""
+        end = accelerate(
+            self.step,
+            start,
+            tolerance=ROUNDING,
+            max_evaluations=self.options.max_iterations - len(self.history),
+            project=lambda point: point.at_least(self.specification.floors),
+            steer=self._steer,
+        )
+        self.history.end(end.value)
+        return end.point, end.value, end.converged
+
+    def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
+        """Where to go from a point: to Anderson's combination where that leads up, else to its mirror image.
+
+        The combination leads to where the residuals vanish, near a saddle back to that; what it adds to the EM step
+        then leads away from it when it is subtracted, faster than EM, whose steps grow slowly.  What the combination
+        promises, half its slope, is the estimate of what is left to gain.
+        """
+        at = point.flatten()
+        ahead, step = candidate.flatten() - at, image.flatten() - at
+        promise = 0.5 * float(self.slopes[id(point)] @ ahead)
+        size = max(abs(value), float(self.units.counts.max()))
+        line = self.history.add(value, max(promise, 0.0) / size)
+        near = 0.0 <= line.remaining <= 0.5 * self.options.tolerance and promise >= 0.0
+        slow = line.gain <= 100.0 * self.options.tolerance * size
+        self.calm = self.calm + 1 if near and slow else 0
+        if self.surplus or self.calm >= 2:
+            return None
+        if promise > 0.0:
+            return candidate
+        mirrored = 2.0 * step - ahead
+        mirrored *= min(1.0, LONGEST * float(la.norm(step) / la.norm(mirrored))) if mirrored.any() else 1.0
+        return point.unflatten(at + mirrored).at_least(self.specification.floors)
+
+
+class BoundEM(EntriesEM):
+    """Iterations of the bound with a prior on the loadings; of the components along the axes of a prior by evidence one
+    without which the bound is higher is switched off."""
+
+    axes: Array
+    worths: Array
+    certain: Array
+    due = PATIENT
+
+    def seen(self, point: Parameters) -> Parameters:
+        """A point along the axes of the prior."""
+        self.axes = axes_of(others(point, self.specification), self.units.counts)
+        return self._changed(point, lambda rest: turned(rest, self.axes))
+
+    def judged(self, entries: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+        """The EM image of a point, and the bound there; also what components along the axes of the prior are worth, and
+        how sure they are."""
+        counts, rest = self.units.counts, others(point, self.specification)
+        straight = turned(rest, self.axes)
+        if self.priors.variance is None:
+            self.worths, self.certain = worth(entries, straight), certainty(straight, counts)
+        else:
+            self.worths = self.certain = np.ones(len(self.axes))
+        # Memories of points must not see the axes turned.
+        axes = np.eye(point.loadings.shape[1])
+        axes[: len(self.axes), : len(self.axes)] = self.axes
+        entries = turned_back(entries, axes)
+        self.slopes = {id(point): bound_gradient(entries, point, self.specification, self.priors)}
+        maximise = maximise_levels if self.specification.row_effects else maximise_bound
+        image = maximise(entries, point, self.specification, self.priors, expand=not plain)
+        return image, entries.log_likelihood - divergence(rest, counts, self.priors)
+
+    @cached_property
+    def priors(self) -> Priors:
+        """What is said of the priors, in the units of the fit."""
+        prior = self.options.prior
+        # Where features, or features and targets, have units of their own, the loadings are in these.
+        scale = 1.0 if len(self.specification.group_sizes) > 1 else self.units.scale[0]
+        variance = None if isinstance(prior, str) else float(prior / scale**2)
+        return Priors(self.units.offset(self.specification), variance)
+
+    def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """Variational EM without expansion."""
+        return self._switching(super().plain, start)
+
+    def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """PX-EM with Anderson acceleration, until little is left by the gradient."""
+        return self._switching(super().accelerated, start)
+
+    def _switching(self, climb: Climb, start: Parameters) -> tuple[Parameters, float, bool]:
+        """Climb with all components, and again without those that are of no use, until all are."""
+        point, converged = self._begun(start), False
+        while not converged:
+            point, value, converged = climb(point)
+            self.step(point)  # another point may be the last that was looked at, with other worths
+            useless = self.worths < 0.0
+            if not self._settled:
+                useless &= self.certain < FORGOTTEN
+            if len(self.history) >= self.options.max_iterations:
+                return point, value, converged
+            if useless.any():
+                point, converged = self._left(point, value, useless), False
+        return point, value, converged
+
+    def _begun(self, start: Parameters) -> Parameters:
+        counts = self.units.counts
+        if start.loadings_covariance is None:
+            start = self._changed(start, lambda rest: with_prior(rest, counts))
+        if start.mean_variance is None and self.priors.offset is not None:
+            # That of a prior as wide as the features are.
+            start = start._replace(mean_variance=1.0 / (counts + 1.0))
+        return self._changed(start, lambda rest: diagonal(rest, counts)).at_least(self.specification.floors)
+
+    def _changed(self, point: Parameters, change: Callable[[Parameters], Parameters]) -> Parameters:
+        """The point with its components changed, but for the level of the rows."""
+        changed = change(others(point, self.specification))
+        return with_level(changed, level_of(point)) if self.specification.row_effects else changed
+
+    def _left(self, point: Parameters, value: float, useless: npt.NDArray[np.bool_]) -> Parameters:
+        """The point without components: all the useless ones, where the bound is then higher, else the worst."""
+        self.due = max(self.due, len(self.history) + AGAIN)
+        axes, worst = self.axes, self.worths.argmin()
+        left = self._changed(point, lambda rest: turned(rest, axes[:, ~useless]))
+        if useless.sum() > 1 and self.step(left)[1] < value:
+            return self._changed(point, lambda rest: turned(rest, np.delete(axes, worst, axis=1)))
+        return left
+
+    @property
+    def _settled(self) -> bool:
+        """Whether components have had the time to find what they are for."""
+        return len(self.history) >= self.due
+
+    @property
+    def surplus(self) -> bool:
+        """Whether some components are of no use."""
+        useless = self.worths < 0.0
+        return bool(useless[(self.certain < FORGOTTEN) | self._settled].any())

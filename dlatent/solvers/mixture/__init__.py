@@ -1,0 +1,1 @@
+"""Mixtures, by EM over rows whose component is not known."""

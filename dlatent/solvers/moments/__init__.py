@@ -1,0 +1,1 @@
+"""The maximum from moments that are known, on the driver."""

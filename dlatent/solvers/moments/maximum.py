@@ -1,0 +1,228 @@
+"""The maximum from moments, without access to the data, and the solution of a search in a subspace.
+
+Factor analysis of complete data maximises the profile likelihood; where views are missing it is accelerated EM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.gaussian.dimension import chosen_components
+from dlatent.gaussian.directions import fresh_directions
+from dlatent.gaussian.factor_analysis import factors
+from dlatent.gaussian.maximisation import em_step
+from dlatent.gaussian.moments import (
+    Moments,
+    PatternMoments,
+    centred,
+    counts_alone,
+)
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.products import (
+    PatternProducts,
+    PatternSums,
+)
+from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.spectral import ppca
+from dlatent.operators.eigen import top_eigenvalues
+from dlatent.solvers.acceleration import accelerate
+from dlatent.solvers.best_maximum import best_of, of_views
+from dlatent.solvers.costs import FULL_EIGEN
+from dlatent.solvers.diagnostics import make_solution
+from dlatent.solvers.moments.ascent import ascend
+from dlatent.solvers.moments.reduced_problem import solve
+from dlatent.solvers.moments.subspace import Products, SubspaceFit, search
+from dlatent.solvers.solution import History, Iteration, Options, Report, Solution
+from dlatent.solvers.textbook import with_floors
+
+SMALLEST_NOISE = 0.05
+"""Part of a feature's variance that a start leaves to the noise at least."""
+START_FLOOR = 1e-3
+START_TOLERANCE = 1e-6
+TOLERANCE = 1e-12
+MAX_EVALUATIONS = 300
+MAX_STEPS = 3000
+NARROW = 4
+"""A view of so many times fewer features than a subspace begins with is taken as a whole, where its Gram matrix is at
+hand: what the search in a subspace saves, the next one repeats."""
+
+
+def by_moments(
+    moments: Moments,
+    specification: Specification,
+    options: Options,
+    report: Report | None,
+    *,
+    growing: tuple[int, ...] = (0,),
+) -> Solution:
+    """The maximum from moments, without access to the data; `growing` are the views that a subspace may stand for."""
+    middle = centred(moments, specification.sizes, specification.patterns)
+    if not specification.views[0].shared:
+        return by_factors(middle, specification, options, report)
+    small = sum(specification.sizes[view] for view in growing) <= FULL_EIGEN
+    if len(specification.views) == 1 and small:
+        floored, variances = with_floors(middle, specification, options)
+        solution = ppca(middle, floored)
+        line = Iteration(1, solution.log_likelihood, float("nan"), 0.0, specification.sizes[0])
+        if report is not None:
+            report(line)
+        parameters = solution.parameters._replace(mean=middle.shift)
+        return make_solution(parameters, floored, (line,), options, variances, moments, converged=True)
+    # The Gram matrix is at hand, so that further products cost no pass: iterate to rounding.
+    tight = replace(options, tolerance=min(options.tolerance, 1e-13), max_iterations=300)
+    products = gram_products(middle, specification)
+    # Starts in a subspace may miss what starts in all of the features find; where these are few, nothing is saved.
+    few = NARROW * fresh_directions(specification.n_components)
+    whole = small and (len(growing) > 1 or specification.sizes[0] <= few)
+    state, converged = search(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
+    return finished(state, state.space.lifted(state.solution), options, converged, moments)
+
+
+def with_components(
+    rule: str | float, moments: Moments, specification: Specification, options: Options
+) -> Specification:
+    """The specification of one view with the number of components that a rule chooses, of those that it has at most."""
+    middle = centred(moments, specification.sizes, specification.patterns)
+    complete, variances = middle.patterns[0], with_floors(middle, specification, options)[1]
+    floor = options.floor_parts[0] * float(variances[0])
+    values = top_eigenvalues(complete.gram / complete.samples, len(complete.gram))
+    most = specification.n_components
+    return replace(
+        specification, n_components=chosen_components(rule, values, complete.samples, most=most, floor=floor)
+    )
+
+
+def gram_products(moments: Moments, specification: Specification) -> Products:
+    """The data's products from its Gram matrices; the energy of the first view outside them goes to its first
+    pattern."""
+    has = next(number for number, pattern in enumerate(specification.patterns) if 0 in pattern)
+
+    def products(directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+        return tuple(
+            _gram_product(
+                part,
+                pattern,
+                specification,
+                directions,
+                outside=float(moments.spare_energy[0]) if number == has else 0.0,
+                sums=sums,
+            )
+            for number, (pattern, part) in enumerate(zip(specification.patterns, moments.patterns, strict=True))
+        )
+
+    return products
+
+
+def _gram_product(
+    part: PatternMoments,
+    pattern: tuple[int, ...],
+    specification: Specification,
+    directions: tuple[Array, ...],
+    *,
+    outside: float,
+    sums: bool,
+) -> PatternProducts:
+    places = specification.slices_within(pattern)
+    product = tuple(np.asfortranarray(part.gram[:, at] @ directions[view]) for view, at in places.items())
+    if not sums:
+        return PatternProducts(product, None)
+    energy = np.array([float(np.trace(part.gram[at, at])) for at in places.values()])
+    if outside:
+        energy[pattern.index(0)] += outside
+    return PatternProducts(product, PatternSums(part.samples, part.total, energy))
+
+
+def finished(
+    state: SubspaceFit[Any],
+    parameters: Parameters,
+    options: Options,
+    converged: bool,
+    moments: Moments | None,
+    *,
+    checked: float | None = None,
+) -> Solution:
+    """The solution of a fit in a subspace, whose likelihood is compared with one that a pass has evaluated."""
+    specification = state.specification
+    variances = state.variances(specification)
+    counts = moments
+    if counts is None:
+        counts = counts_alone(state.space.counts, len(specification.views))
+    history = tuple(state.history)
+    if state.warm is not None and not state.warm.converged:
+        converged = False
+    return make_solution(
+        parameters, specification, history, options, variances, counts, converged=converged, checked=checked
+    )
+
+
+def by_factors(middle: Moments, specification: Specification, options: Options, report: Report | None) -> Solution:
+    """Factor analysis from moments about the mean."""
+    floored, variances = with_floors(middle, specification, options)
+    history = History(report)
+    if len(specification.patterns) == 1:
+        best = factors(middle, floored, history.add, options.random_state)
+        parameters, converged = best.solution.parameters, best.converged
+    else:
+        parameters, converged = _by_patterns(middle, floored, variances, history, options)
+    parameters = parameters.moved(middle.shift)
+    return make_solution(parameters, floored, history, options, variances, middle, converged=converged)
+
+
+def _by_patterns(
+    middle: Moments,
+    specification: Specification,
+    variances: Array,
+    history: History,
+    options: Options,
+) -> tuple[Parameters, bool]:
+    """PX-EM with Anderson acceleration on the moments of all patterns, every feature in units of its spread, then
+    quasi-Newton steps, which also settle noise variances at their floors; the start has one for each view."""
+    spread = np.sqrt(np.maximum(variances, specification.floors))
+    scaled = Moments(_scaled(middle, specification, spread), np.zeros(len(spread)), *(middle[2:]))
+    floors = specification.floors / spread**2
+    standard = specification.with_floors(floors)
+    jacobian = -sum(
+        top.samples * float(np.log(spread[specification.features_of(pattern)]).sum())
+        for pattern, top in zip(specification.patterns, middle.patterns, strict=True)
+    )
+
+    def note(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters:
+        history.add(value + jacobian)
+        return candidate
+
+    run = accelerate(
+        lambda point: em_step(point, scaled, standard),
+        best_of(of_views(scaled, standard), _start(scaled, specification, floors), options.random_state),
+        tolerance=TOLERANCE,
+        max_evaluations=MAX_EVALUATIONS,
+        project=lambda p: p.at_least(floors),
+        steer=note,
+    )
+    top = ascend(run.point, scaled, standard, tolerance=0.0, max_steps=MAX_STEPS)
+    value = top.log_likelihood + jacobian
+    # Noise variances on their way to a floor leave little to gain long before their slopes vanish.
+    converged = top.converged or top.log_likelihood - run.value <= options.tolerance * abs(value)
+    if value > history[-1].log_likelihood:
+        history.add(value)
+    return top.parameters.rescaled(spread, spread), converged or run.converged
+
+
+def _scaled(middle: Moments, specification: Specification, spread: Array) -> tuple[PatternMoments, ...]:
+    patterns = []
+    for pattern, part in zip(specification.patterns, middle.patterns, strict=True):
+        unit = spread[specification.features_of(pattern)]
+        patterns.append(PatternMoments(part.samples, part.total / unit, part.gram / np.outer(unit, unit)))
+    return tuple(patterns)
+
+
+def _start(scaled: Moments, specification: Specification, floors: Array) -> Parameters:
+    """The maximum with a noise variance for each view, and what it leaves unexplained of each feature as noise."""
+    views = tuple(View(view.name, view.size, START_FLOOR) for view in specification.views)
+    simple = Specification(views, specification.patterns, specification.n_components)
+    best = solve(scaled, simple, tolerance=START_TOLERANCE)[0].parameters
+    rest = np.maximum(1.0 - (best.loadings**2).sum(axis=1), SMALLEST_NOISE)
+    return best._replace(noise_variance=np.maximum(rest, floors))

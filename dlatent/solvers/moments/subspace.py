@@ -1,0 +1,262 @@
+"""Rayleigh–Ritz EM: one pass for the products of new directions, everything else on the driver.
+
+The loop is the same whether the products come from the data (route krylov) or from a Gram matrix that one pass has
+collected (route moments with many features).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.gaussian.directions import fresh_directions, orthonormal
+from dlatent.gaussian.moments import Moments, centred, view_variances
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.products import PatternProducts
+from dlatent.gaussian.specification import Specification
+from dlatent.solvers.diagnostics import require_variation, view_floors
+from dlatent.solvers.moments.krylov import KrylovSpace
+from dlatent.solvers.moments.rayleigh_ritz import Subspace
+from dlatent.solvers.moments.reduced_problem import COARSE, TOLERANCE, Warm, solve
+from dlatent.solvers.solution import History, Iteration, Options, Report
+
+
+class Products(Protocol):
+    """Products of the data with directions (D_v, b_v) of each view, for each pattern, and where asked the sums."""
+
+    def __call__(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+        """The products."""
+        ...
+
+
+class Space(Protocol):
+    """A part of the features of each view in which the loadings lie, and what the likelihood there depends on:
+    directions of features (`FeatureSpace`), or combinations of samples (`gram.DualSpace`)."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Its dimensions for each view."""
+        ...
+
+    @property
+    def samples(self) -> float:
+        """Number of samples."""
+        ...
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        """Number of samples of each pattern."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is nothing outside."""
+        ...
+
+    def extended(self, directions: tuple[Array, ...], products: Any, most: int | None = None) -> Self:
+        """With more directions and their products with the data; earlier coordinates stay.  `most` is the largest of
+        the ranks that there may be."""
+        ...
+
+    def restarted(self, keep: tuple[Array, ...]) -> Self:
+        """Its part that the orthonormal columns of `keep` (r_v, r_v') span, without access to the data."""
+        ...
+
+    def moments(self, specification: Specification) -> Moments:
+        """Moments of the coordinates of all views per pattern, and the energy outside."""
+        ...
+
+    def principal(self, loadings: Array, count: int, view: int) -> Array:
+        """The leading principal directions (r_v, count) of a view outside the span of the loadings (r_v, K)."""
+        ...
+
+    def growth(
+        self, parameters: Parameters, specification: Specification, extra: int, *, first: bool
+    ) -> tuple[Array, ...]:
+        """The directions that the next pass should bring, given the best parameters inside."""
+        ...
+
+
+class FeatureSpace(Space, Protocol):
+    """A space of directions of features: `krylov.KrylovSpace`, `rayleigh_ritz.Subspace`."""
+
+    def lifted(self, parameters: Parameters) -> Parameters:
+        """Parameters of the features, mean about zero, from those in the coordinates of the space."""
+        ...
+
+
+S = TypeVar("S", bound=Space)
+
+
+class SubspaceFit(Generic[S]):
+    """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
+
+    def __init__(
+        self,
+        space: S,
+        specification: Specification,
+        options: Options,
+        report: Report | None,
+        growing: tuple[int, ...] = (0,),
+    ) -> None:
+        self.space, self.options, self.growing = space, options, growing
+        self.specification = self._with_floors(specification)
+        self.history = History(report)
+        self.warm: Warm | None = None
+        self.solved_ranks = (0,) * len(space.ranks)
+
+    def _with_floors(self, specification: Specification) -> Specification:
+        variances = require_variation(self.variances(specification), specification, self.growing)
+        return specification.with_floors(view_floors(specification, variances, self.options))
+
+    def _reduced(self, specification: Specification) -> tuple[Moments, Specification]:
+        return self.space.moments(specification), specification.resized(self.space.ranks)
+
+    def variances(self, specification: Specification) -> Array:
+        """Mean variance per feature of each view."""
+        moments, reduced = self._reduced(specification)
+        middle = centred(moments, reduced.sizes, reduced.patterns)
+        return view_variances(middle, reduced.sizes, reduced.patterns)
+
+    def solve(self, *, thorough: bool = False) -> float:
+        """Solve the model inside the subspace and write a line of history; the log-likelihood."""
+        moments, reduced = self._reduced(self.specification)
+        ranks = self.space.ranks
+        grown = tuple(new - old for new, old in zip(ranks, self.solved_ranks, strict=True))
+        tolerance = TOLERANCE if thorough or self.space.whole else self._tolerance()
+        solution, self.warm = solve(
+            moments, reduced, warm=self.warm, ranks_grown=grown, thorough=thorough, tolerance=tolerance
+        )
+        self.solved_ranks = ranks
+        return solution.log_likelihood
+
+    def _tolerance(self) -> float:
+        """Solve much closer than the last gain; closer still is wasted on a subspace that will grow."""
+        if len(self.history) < 2:
+            return COARSE
+        last = self.history[-1]
+        return float(np.clip(1e-5 * abs(last.gain / last.log_likelihood), TOLERANCE, COARSE))
+
+    def record(self, value: float) -> Iteration:
+        """Add a line of history with the estimated relative distance to the optimum."""
+        last = self.history[-1] if self.history else None
+        remaining = float("nan") if last is None else _remaining(value - last.log_likelihood, last.gain)
+        scale = max(abs(value), self.space.samples)
+        return self.history.add(value, remaining / scale, max(self.space.ranks[view] for view in self.growing))
+
+    @property
+    def solution(self) -> Parameters:
+        """The current parameters inside the subspace, mean about the shift."""
+        assert self.warm is not None
+        return self.warm.parameters
+
+    def directions(self, extra: int) -> tuple[Array, ...]:
+        """Where the subspaces have to grow."""
+        return self.space.growth(self.solution, self.specification, extra, first=len(self.history) == 1)
+
+    def restart(self, width: int) -> None:
+        """Thick restart: keep the loadings' span and the leading principal directions."""
+        parameters, keep = self.solution, []
+        slices = self.specification.resized(self.space.ranks).slices
+        for view, (rank, at) in enumerate(zip(self.space.ranks, slices, strict=True)):
+            if view not in self.growing or rank <= width:
+                keep.append(np.eye(rank))
+                continue
+            used = la.orth(parameters.loadings[at])
+            keep.append(np.hstack([used, self.space.principal(used, width - used.shape[1], view)]))
+        pieces = list(zip(keep, slices, strict=True))
+        inside = Parameters(
+            np.vstack([k.T @ parameters.loadings[at] for k, at in pieces]),
+            np.concatenate([k.T @ parameters.mean[at] for k, at in pieces]),
+            parameters.noise_variance,
+        )
+        assert self.warm is not None
+        self.warm = Warm(inside, self.warm.noises, self.warm.converged)
+        self.space = self.space.restarted(tuple(keep))
+        self.solved_ranks = self.space.ranks
+
+
+def _remaining(gain: float, before: float) -> float:
+    """What a geometric series of gains would still add; NaN while two gains are not known."""
+    if not np.isfinite(before):
+        return float("nan")
+    if gain <= 0.0:
+        return 0.0
+    ratio = min(gain / before, 0.95) if before > 0 else 0.95
+    return gain * ratio / (1.0 - ratio)
+
+
+def search(
+    products: Products,
+    specification: Specification,
+    shift: Array,
+    options: Options,
+    report: Report | None = None,
+    *,
+    growing: tuple[int, ...] = (0,),
+    whole: bool = False,
+    spare: int = 0,
+) -> tuple[SubspaceFit[FeatureSpace], bool]:
+    """Grow the subspaces until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
+
+    `shift` is that of the stacked features, `growing` the views that are seen through subspaces; others are whole.
+    With `whole` all are: nothing is left to grow.  `spare` features more than the directions of the first view have
+    share its noise; their energy is in that of the sums.
+    """
+    first = _first_directions(specification, () if whole else growing, options)
+    found = products(first, True)
+    space: FeatureSpace
+    if specification.single:
+        space = KrylovSpace.begin(first[0], found[0], shift, spare)
+    else:
+        space = Subspace.begin(specification.patterns, first, found, shift, spare)
+    state: SubspaceFit[FeatureSpace] = SubspaceFit(space, specification, options, report, growing)
+    return state, grow(state, partial(products, sums=False))
+
+
+def _first_directions(specification: Specification, growing: tuple[int, ...], options: Options) -> tuple[Array, ...]:
+    """Random directions of the views that grow, all of the others."""
+    rng, k = np.random.default_rng(options.random_state), specification.n_components
+    return tuple(
+        first_directions(size, k, rng) if view in growing else np.eye(size)
+        for view, size in enumerate(specification.sizes)
+    )
+
+
+def first_directions(size: int, n_components: int, rng: np.random.Generator) -> Array:
+    """Random orthonormal directions (size, b) for the first pass, or all where these are few."""
+    width = min(size, fresh_directions(n_components))
+    if size <= 2 * width:
+        return np.eye(size)
+    return orthonormal(rng.standard_normal((size, width)))
+
+
+def grow(state: SubspaceFit[S], products: Callable[[tuple[Array, ...]], Any]) -> bool:
+    """Let the space of a fit grow by the products of one pass at a time; whether the maximum is reached."""
+    options, k = state.options, state.specification.n_components
+    width = fresh_directions(k)
+    most = max(options.max_rank, 3 * width)
+    while True:
+        line = state.record(state.solve())
+        whole = state.space.whole
+        if whole or line.remaining <= options.tolerance:
+            # Of one view the problem inside is an eigenproblem, whose solution no other start can better.
+            improved = line.log_likelihood if state.specification.single else state.solve(thorough=True)
+            if improved <= line.log_likelihood + options.tolerance * max(abs(improved), 1.0):
+                return True
+            state.history[-1] = Iteration(line.iteration, improved, line.gain, float("nan"), line.rank)
+            if whole:
+                return True
+        if len(state.history) >= options.max_iterations:
+            return False
+        if any(state.space.ranks[view] + width > most for view in state.growing):
+            state.restart(most // 2)
+        fresh = state.directions(width - k)
+        if not any(v.shape[1] for v in fresh):
+            return True
+        state.space = state.space.extended(fresh, products(fresh), most)

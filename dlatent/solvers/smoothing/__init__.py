@@ -1,0 +1,1 @@
+"""The strength of smoothing over a graph."""

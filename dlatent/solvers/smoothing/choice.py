@@ -1,0 +1,107 @@
+"""The strength of smoothing over a graph, chosen by cells that the fits have not seen.
+
+Maximum likelihood cannot choose it: rows that are smoothed otherwise are other data.  For each λ the leading directions
+come from three subspace iterations, a cheap fit, whose rank is K; the passes are shared by the candidates.  Where
+entries are missing each λ has a fit of its own, cut short: directions of rows that are filled with means would not tell
+how much of what is missing the model finds by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array, Block
+from dlatent.gaussian.held_out import Hiding
+from dlatent.gaussian.missing_entries.entries import EntrySums, block_entry_sums
+from dlatent.operators.far_columns import far_part
+from dlatent.operators.sample_precision import SmoothFilter
+from dlatent.passes import Pass, Run, neighbour_pass
+from dlatent.solvers.costs import COMPARED_ITERATIONS, COMPARED_STEPS, OVERSAMPLING, compared_together
+from dlatent.solvers.graph.averaged_rows import Averaging, ExpectedRequest, averaged, expected_cells
+from dlatent.solvers.missing.fit import fit_rows
+from dlatent.solvers.plan import Plan
+from dlatent.solvers.smoothing.statistics import (
+    SmoothingRequest,
+    check_and_add,
+    compared,
+    fold_predicted,
+    fold_scores,
+    fold_smoothed,
+    score_maps,
+    sent_rows,
+    shares,
+)
+from dlatent.solvers.task import Comparison, Task
+
+CANDIDATES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
+HIDING = Hiding(0.2, 0)
+S = TypeVar("S")
+
+
+def chosen_smoothing(task: Task, plan: Plan, hops: int, run: Run, *, sparse: bool) -> Comparison:
+    """The comparison of all candidates, for a task whose samples are in a graph."""
+    specification = task.specification
+    width, k = specification.sizes[0], specification.n_components
+    count, total, squares = run(Pass(check_and_add, task.options.refuse_zero_rows, name="mean"))
+    shift = total / count
+    if sparse:
+        shift = far_part(shift, np.maximum(squares / count - shift**2, 0.0))
+    columns = min(k + OVERSAMPLING, width)
+    start: Array = np.asarray(la.qr(np.random.default_rng(0).standard_normal((width, columns)), mode="economic")[0])
+    together = compared_together(task.problem, plan.columns_at_once)
+    groups = [CANDIDATES[at : at + together] for at in range(1, len(CANDIDATES), together)]
+    groups[0] = (*CANDIDATES[:1], *groups[0])  # λ = 0 sends nothing
+    requests = [SmoothingRequest(group, hops, True, HIDING, shift, ()) for group in groups]
+    sums = [_predicted(request, start, k, run) for request in requests]
+    return compared(np.concatenate(sums))
+
+
+def chosen_averaging(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
+    """The comparison of all candidates, where entries are missing."""
+    specification = task.specification
+    options = replace(task.settled_options(plan), max_iterations=COMPARED_STEPS)
+    means: EntrySums = run(Pass(block_entry_sums, np.zeros(specification.sizes[0]), name="mean"))
+    shift, sums = means.total / np.maximum(means.counts, 1.0), []
+    for smoothing in CANDIDATES:
+        averaging = Averaging(SmoothFilter(smoothing, hops) if smoothing else None, shift, HIDING)
+        found = fit_rows(averaged(run, averaging), specification, shift, options)
+        known = found.parameters._replace(mean=np.nan_to_num(found.parameters.mean))
+        sums.append(run(expected_cells(ExpectedRequest(known, found.specification, averaging))))
+    return compared(np.concatenate(sums))
+
+
+def _predicted(request: SmoothingRequest, start: Array, k: int, run: Run) -> Array:
+    """The sums over hidden cells of some candidates that share their passes."""
+    directions, offsets = (start,) * len(request.smoothings), tuple[Array, ...]()
+    for _ in range(COMPARED_ITERATIONS):
+        found = run(_pass(fold_smoothed, request._replace(directions=directions), "smoothing"))
+        totals = zip(found.total, found.weight.tolist(), strict=True)
+        offsets = tuple(total / weight for total, weight in totals)
+        # About the weighted mean, as `graph.statistics.centred_product`.
+        centred = [
+            product - np.outer(total, offset @ v)
+            for product, total, offset, v in zip(found.product, found.total, offsets, directions, strict=True)
+        ]
+        directions = tuple(_leading(one) for one in centred)
+    once = request._replace(
+        twice=False,
+        directions=tuple(v[:, :k] for v in directions),
+        means=tuple(request.shift + offset for offset in offsets),
+    )
+    maps = score_maps(run(_pass(fold_scores, once, "scores")), HIDING.part)
+    return run(_pass(fold_predicted, once._replace(maps=maps), "hidden cells"))
+
+
+def _leading(product: Array) -> Array:
+    """An orthonormal basis of the columns, those of the largest singular values first."""
+    return np.asarray(la.svd(product, full_matrices=False)[0])
+
+
+def _pass(fold: Callable[[Block, SmoothingRequest], S], request: SmoothingRequest, name: str) -> Pass[Any, S]:
+    hops = request.hops * (1 + request.twice)
+    return neighbour_pass(sent_rows, fold, request, keep=shares, hops=hops, normalised=True, name=name)

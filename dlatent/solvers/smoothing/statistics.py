@@ -1,0 +1,292 @@
+"""How well smoothed rows predict cells that they have not seen, for several strengths λ of the filter at once.
+
+A part of the cells is set to the mean, all others are scaled up as much; rows are smoothed, and projected on the
+leading directions of each λ.  The rows themselves, not smoothed, are regressed on these scores, and what that says of
+the hidden cells is correlated with them: the directions would reconstruct smoothed rows, in which f(S) makes large what
+neighbours have in common.  Of sparse rows the mean is zero here, but in columns far from it: to hide a zero changes
+nothing, so that all zeros together say what a part of them would.
+
+Statistics are additive over samples.  The candidates share the passes: each has columns of its own in the thin rows
+that meet their neighbours, with its own coefficients; λ = 0 needs no neighbour and sends none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Features, Rows
+from dlatent.gaussian.columns import column_sums, rows_about
+from dlatent.gaussian.held_out import FOLDS, Hiding, hidden_cells
+from dlatent.gaussian.moments import check_rows
+from dlatent.gaussian.products import projected, weighted_sums
+from dlatent.operators.sample_precision import coefficients
+from dlatent.solvers.task import Comparison
+
+CHUNK_ENTRIES = 1_000_000
+"""Entries, of dense or sparse rows, that are worked on at a time; there are some copies of them."""
+FEWEST_ROWS = 64
+"""Rows that are worked on at a time, at least: each time all sums are added up."""
+VARYING = 1e-10
+"""Directions of scores in which they vary by a smaller part of the largest variance are left out."""
+Truths: TypeAlias = npt.NDArray[np.bool_]
+
+
+class SmoothingRequest(NamedTuple):
+    """Candidates λ, the hops of f, whether f² is applied (f where not), the hiding, the shift (D,), directions (D, b)
+    of each candidate; for scores the mean (D,) of each, and where cells are predicted what rows are made of scores by
+    (D, b + 1), the intercept last."""
+
+    smoothings: tuple[float, ...]
+    hops: int
+    twice: bool
+    hiding: Hiding
+    shift: Array
+    directions: tuple[Array, ...]
+    means: tuple[Array, ...] = ()
+    maps: tuple[Array, ...] = ()
+
+    @property
+    def moving(self) -> list[Array]:
+        """Directions of each candidate that has neighbours, λ > 0."""
+        return [v for v, smoothing in zip(self.directions, self.smoothings, strict=True) if smoothing]
+
+    @property
+    def ways(self) -> Array:
+        """Coefficients of f or f² (C, hops of it + 1) of each candidate that has neighbours."""
+        once = [coefficients(smoothing, self.hops) for smoothing in self.smoothings if smoothing]
+        return np.array([np.convolve(one, one) if self.twice else one for one in once])
+
+
+class SmoothedProducts(NamedTuple):
+    """Of each candidate (X̃−s)ᵀf²(X̃−s)V (D, b), (X̃−s)ᵀf²1 (D,), and 1ᵀf²1, of the rows X̃ with hidden cells."""
+
+    product: tuple[Array, ...]
+    total: tuple[Array, ...]
+    weight: Array
+
+
+def check_and_add(block: Block, refuse_zero_rows: bool) -> tuple[int, Array, Array]:
+    """The number of rows, their sum (D,) and, of sparse ones, that of their squares (D,), after what the first pass
+    asks of every block."""
+    x = block.features
+    total = np.asarray(x.sum(axis=0, dtype=np.float64)).ravel()
+    check_rows(block, total, refuse_zero_rows=refuse_zero_rows)
+    return block.rows, total, column_sums(x, squared=True) if isinstance(x, sp.csr_array) else np.zeros(0)
+
+
+def _about(block: Block, request: SmoothingRequest) -> tuple[Block, SmoothingRequest]:
+    """Sparse rows less the shift, which is then zero; dense ones as they are."""
+    rows, rest = rows_about(block.features, request.shift)
+    if rows is block.features:
+        return block, request
+    means = tuple(mean - request.shift for mean in request.means)
+    return replace(block, features=rows), request._replace(shift=rest, means=means)
+
+
+def _with_hidden(x: Features, start: int, request: SmoothingRequest) -> Features:
+    """X̃: hidden cells at the shift, the others as much farther from it as cells are hidden."""
+    seen, scale = ~hidden_cells(x, start, request.hiding), 1.0 / (1.0 - request.hiding.part)
+    if isinstance(x, sp.csr_array):
+        return sp.csr_array((np.where(seen, x.data * scale, 0.0), x.indices, x.indptr), shape=x.shape)
+    return request.shift + (x - request.shift) * (seen * scale)
+
+
+def _pieces(block: Block) -> Iterator[slice]:
+    """Rows of a block, a few at a time."""
+    x = block.features
+    entries = x.nnz / max(block.rows, 1) if isinstance(x, sp.csr_array) else x.shape[1]
+    step = max(FEWEST_ROWS, int(CHUNK_ENTRIES // max(entries, 1)))
+    return (slice(start, min(start + step, block.rows)) for start in range(0, block.rows, step))
+
+
+def sent_rows(block: Block, request: SmoothingRequest) -> Array:
+    """[(X̃−s)V, 1] (n, b + 1) of each candidate that has neighbours, side by side."""
+    block, request = _about(block, request)
+    found = np.empty((block.rows, sum(v.shape[1] + 1 for v in request.moving)))
+    for at in _pieces(block):
+        x = _with_hidden(block.features[at], block.start + at.start, request)
+        found[at] = np.hstack([_thin(x, v, request) for v in request.moving])
+    return found
+
+
+def _thin(x: Features, directions: Array, request: SmoothingRequest) -> Array:
+    return np.column_stack([projected(x, request.shift, directions), np.ones(x.shape[0])])
+
+
+def shares(first: Rows, own: Rows, hop: int, request: SmoothingRequest) -> Rows:
+    """What a hop adds of the first rows, by Horner's scheme for each candidate (see `operators.sample_precision`)."""
+    ways = request.ways
+    last = ways.shape[1] - 1
+    widths = [v.shape[1] + 1 for v in request.moving]
+    return np.asarray(first * np.repeat(ways[:, last - hop] / ways[:, last], widths))
+
+
+def _arrived(block: Block, at: slice, x: Features, request: SmoothingRequest) -> list[Array]:
+    """f or f² of [(X̃−s)V, 1] (n, b + 1) of each candidate, of some rows `at`, which are `x` with hidden cells."""
+    assert block.exchanged is not None
+    cuts = np.cumsum([v.shape[1] + 1 for v in request.moving])[:-1]
+    met = np.asarray(block.exchanged.met)[at]
+    parts = zip(np.split(met, cuts, axis=1), request.ways[:, -1], strict=True)
+    found = []
+    for smoothing, v in zip(request.smoothings, request.directions, strict=True):
+        part, factor = next(parts) if smoothing else (_thin(x, v, request), 1.0)
+        found.append(part * factor)
+    return found
+
+
+def fold_smoothed(block: Block, request: SmoothingRequest) -> SmoothedProducts:
+    """The products of a block; O(nnz b) or O(n D b) for each candidate."""
+    block, request = _about(block, request)
+    widths = [v.shape[1] + 1 for v in request.directions]
+    moved, sums = np.zeros((block.features.shape[1], sum(widths))), np.zeros(sum(widths))
+    for at in _pieces(block):
+        x = _with_hidden(block.features[at], block.start + at.start, request)
+        together = np.hstack(_arrived(block, at, x, request))
+        moved += weighted_sums(x, request.shift, partial(_rows_of, together), energies=False)[0]
+        sums += together.sum(axis=0)
+    products = np.split(moved, np.cumsum(widths)[:-1], axis=1)
+    product, total = tuple(np.array(p[:, :-1]) for p in products), tuple(np.array(p[:, -1]) for p in products)
+    return SmoothedProducts(product, total, sums[np.cumsum(widths) - 1])
+
+
+def _rows_of(together: Array, x: Features, place: slice) -> Array:
+    return together[place]
+
+
+def _scores(block: Block, at: slice, x: Features, request: SmoothingRequest) -> list[Array]:
+    """f(S)(X̃ − 1μᵀ)V (n, b) of each candidate, of some rows."""
+    arrived = zip(_arrived(block, at, x, request), request.directions, request.means, strict=True)
+    return [part[:, :-1] - np.outer(part[:, -1], (mean - request.shift) @ v) for part, v, mean in arrived]
+
+
+class ScoreSums(NamedTuple):
+    """Of each candidate (X̃−s)ᵀ[Z, 1] (D, b + 1), the same of all cells X, and [Z, 1]ᵀ[Z, 1], for scores Z; additive
+    over samples."""
+
+    seen: tuple[Array, ...]
+    all_cells: tuple[Array, ...]
+    gram: tuple[Array, ...]
+
+
+def fold_scores(block: Block, request: SmoothingRequest) -> ScoreSums:
+    """What rows are made of scores by; O(nnz b) or O(n D b) for each candidate."""
+    block, request = _about(block, request)
+    widths = [v.shape[1] + 1 for v in request.directions]
+    moved = np.zeros((2, block.features.shape[1], sum(widths)))
+    grams = [np.zeros((width, width)) for width in widths]
+    for at in _pieces(block):
+        rows = block.features[at]
+        x = _with_hidden(rows, block.start + at.start, request)
+        scores = [np.column_stack([z, np.ones(len(z))]) for z in _scores(block, at, x, request)]
+        together = partial(_rows_of, np.hstack(scores))
+        for own, cells in zip(moved, (x, rows), strict=True):
+            own += weighted_sums(cells, request.shift, together, energies=False)[0]
+        grams = [gram + z.T @ z for gram, z in zip(grams, scores, strict=True)]
+    seen, all_cells = (tuple(map(np.array, np.split(own, np.cumsum(widths)[:-1], axis=1))) for own in moved)
+    return ScoreSums(seen, all_cells, tuple(grams))
+
+
+def score_maps(sums: ScoreSums, part: float) -> tuple[Array, ...]:
+    """What rows about the shift are made of [Z, 1] by (D, b + 1), of each candidate, where a part of cells is hidden.
+
+    The cells that are seen, of which the scores are made, give the regression of rows on scores up to its size, in
+    its singular directions LSRᵀ; the hidden ones give the size of each, diag(LᵀB R) for their regression B, so that
+    directions of noise count for nothing.
+    """
+    return tuple(_score_map(*one, part) for one in zip(*sums, strict=True))
+
+
+def _score_map(seen: Array, all_cells: Array, gram: Array, part: float) -> Array:
+    hidden = (all_cells - (1.0 - part) * seen) / part
+    middle = gram[-1, :-1] / gram[-1, -1]
+    variances, axes = la.eigh(gram[:-1, :-1] - gram[-1, -1] * np.outer(middle, middle))
+    varying = variances > VARYING * max(variances[-1], 0.0)
+    white = axes[:, varying] / np.sqrt(variances[varying])
+    of_seen, of_hidden = ((cross[:, :-1] - np.outer(cross[:, -1], middle)) @ white for cross in (seen, hidden))
+    left, _, right = la.svd(of_seen, full_matrices=False)
+    sizes = np.maximum(np.einsum("dk,dk->k", left, of_hidden @ right.T), 0.0)
+    loadings = (left * sizes) @ (white @ right.T).T
+    return np.column_stack([loadings, seen[:, -1] / gram[-1, -1] - loadings @ middle])
+
+
+def fold_predicted(block: Block, request: SmoothingRequest) -> Array:
+    """Of each candidate and each set of rows the sums of 1, x, x², p, p² and xp over hidden cells x and what is
+    predicted of them, p, both about the shift (C, FOLDS, 6)."""
+    block, request = _about(block, request)
+    found = np.zeros((len(request.directions), FOLDS, 6))
+    for at in _pieces(block):
+        rows, start = block.features[at], block.start + at.start
+        scores = _scores(block, at, _with_hidden(rows, start, request), request)
+        sets, places = (start + np.arange(rows.shape[0])) % FOLDS, hidden_cells(rows, start, request.hiding)
+        for own, z, made in zip(found, scores, request.maps, strict=True):
+            loadings, intercept = made[:, :-1], made[:, -1]
+            if isinstance(rows, sp.csr_array):
+                sums = _sparse_sums(rows, places, z, loadings, intercept, request.hiding.part)
+            else:
+                sums = _dense_sums(rows - request.shift, places, z, loadings, intercept)
+            np.add.at(own, sets, sums)
+    return found
+
+
+def _dense_sums(values: Array, places: Truths, scores: Array, loadings: Array, middle: Array) -> Array:
+    predicted = scores @ loadings.T + middle
+    terms = (np.ones_like(values), values, values**2, predicted, predicted**2, values * predicted)
+    return np.column_stack([(term * places).sum(axis=1) for term in terms])
+
+
+def _sparse_sums(x: sp.csr_array, places: Truths, scores: Array, loadings: Array, middle: Array, part: float) -> Array:
+    """Of hidden entries that are stored, and of all zeros as the part of them that is hidden."""
+    n, columns = x.shape[0], x.indices
+    rows, values = np.repeat(np.arange(n), np.diff(x.indptr)), np.asarray(x.data, dtype=np.float64)
+    predicted = middle[columns]
+    for own, across in zip(scores.T, loadings.T, strict=True):
+        predicted += own[rows] * across[columns]
+
+    def summed(terms: Array) -> Array:
+        return np.asarray(np.bincount(rows, weights=terms, minlength=n), dtype=np.float64)
+
+    squares = np.einsum("ik,kl,il->i", scores, loadings.T @ loadings, scores)
+    everywhere = (
+        np.full(n, float(x.shape[1])),
+        scores @ loadings.sum(axis=0) + middle.sum(),
+        squares + 2.0 * scores @ (loadings.T @ middle) + middle @ middle,
+    )
+    count, first, second = (
+        summed(places * term) + part * (whole - summed(term))
+        for term, whole in zip((np.ones_like(values), predicted, predicted**2), everywhere, strict=True)
+    )
+    stored = [summed(places * term) for term in (values, values**2, values * predicted)]
+    return np.column_stack([count, stored[0], stored[1], first, second, stored[2]])
+
+
+def compared(sums: Array) -> Comparison:
+    """The smallest candidate whose correlation is within a standard error of the largest, from `fold_predicted`.
+
+    The standard error is that of the jackknife over the sets of rows.  Where no candidate predicts anything, and
+    without variation, nothing is known, and the first one is taken.
+    """
+    whole = _correlations(sums.sum(axis=1))
+    without = np.stack([_correlations(sums.sum(axis=1) - sums[:, one]) for one in range(FOLDS)])
+    best = int(whole.argmax())
+    differences = without[:, [best]] - without
+    spread = ((differences - differences.mean(axis=0)) ** 2).sum(axis=0)
+    error = np.sqrt((FOLDS - 1) / FOLDS * spread)
+    chosen = int(np.flatnonzero(whole[best] - whole <= error)[0]) if whole[best] > 0.0 else 0
+    return Comparison(whole, error, chosen)
+
+
+def _correlations(sums: Array) -> Array:
+    """Of 1, x, x², p, p² and xp (C, 6); 0 where one of the two does not vary."""
+    count, x, xx, p, pp, xp = sums.T
+    count = np.maximum(count, 1.0)
+    scale = np.sqrt(np.maximum(xx - x * x / count, 0.0) * np.maximum(pp - p * p / count, 0.0))
+    found: Array = np.divide(xp - x * p / count, scale, out=np.zeros_like(scale), where=scale > 0.0)
+    return found
