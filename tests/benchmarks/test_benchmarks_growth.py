@@ -224,7 +224,7 @@ def seen_during(engine: str, tmp_path: Path, problem: Problem) -> dict[Sample, f
 @pytest.mark.parametrize(
     ("problem", "rooms"),
     [
-        (Problem("accelerated_em", 4000, 60, 8), ("linear_gaussian.", "operators.")),
+        (Problem("accelerated_em", 4000, 60, 8), ("gaussian.", "operators.")),
         (Problem("gram", 400, 10_000), ("operators.kernels:",)),
     ],
     ids=["accelerated_em", "gram"],
@@ -247,14 +247,14 @@ def test_a_stack_without_the_library_says_nothing() -> None:
 
 
 def test_parts_of_a_profile_add_up() -> None:
-    line = "linear_gaussian.entries:1: x"
+    line = "gaussian.entries:1: x"
     samples = {
         Sample("task", "entries.posterior", line): 6.0,
         Sample("task", DATA, "engine.fold:2: y"): 1.0,
         Sample("task", READING, "engine.fold:3: z"): 0.5,
         Sample("join", JOINS, "engine.fold:4: u"): 0.2,
         Sample("reader", READING, "engine.fold:5: v"): 3.0,
-        Sample("driver", "rows.fit_rows", "fitting.rows:6: w"): 1.5,
+        Sample("driver", "rows.fit_rows", "solvers.rows:6: w"): 1.5,
     }
     found = profile.attributed(samples, 7.0, 5.0, 8.0)
     parts = found["parts"]
