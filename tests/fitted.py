@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlatent.fitted import stored
-from dlatent.fitted.linear import Fit
+from dlatent.fitted.fit import Fit
 from dlatent.fitted.targets import TargetEncoding
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.kernel_map import KernelMap

@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Features, Grid, Integers
 from dlatent.containers import check_parts
 from dlatent.errors import StoreError
-from dlatent.fitted.facts import Facts
+from dlatent.fitted.fit import FittedModel, Report
 from dlatent.fitted.grid import grid_attributes, grid_variables, kind_of, of_view, restored_grid
-from dlatent.fitted.linear import FittedModel, Report
 from dlatent.fitted.stored import Values, fact, part, stored
+from dlatent.fitted.words import Facts
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.schema import Variable
 

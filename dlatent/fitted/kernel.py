@@ -13,11 +13,11 @@ from dlatent.arrays import Array, BlockSource, Features
 from dlatent.containers import check_parts
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
-from dlatent.fitted.facts import Facts
-from dlatent.fitted.linear import LinearGaussian
+from dlatent.fitted.linear import Linear
 from dlatent.fitted.room import SHARE
 from dlatent.fitted.rows import Complete, KernelRows
 from dlatent.fitted.stored import Values, fact, part, stored
+from dlatent.fitted.words import Facts
 from dlatent.gaussian.kernel_map import KernelMap
 from dlatent.gaussian.kernel_passes import stacked
 from dlatent.operators.kernels import NAMES, Kernel
@@ -93,7 +93,7 @@ class Compared:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KernelGaussian(LinearGaussian):
+class KernelGaussian(Linear):
     """A linear-Gaussian model of features that a kernel makes, in the K coordinates of the span of its loadings.
 
     Parameters
@@ -143,12 +143,16 @@ class KernelGaussian(LinearGaussian):
         """The number of features in a row."""
         return self.compared.columns
 
-    def summary(self, samples: int) -> Facts:
-        """What all models have, and the kernel."""
+    def told(self) -> Facts:
+        """The kernel."""
         kernel = self.compared.kernel
         numbers = {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
-        more = {"dimension": self.feature_dimension, "trace_error": self.trace_error}
-        return super().summary(samples) | {"kernel": numbers | more}
+        return {"kernel": numbers | {"dimension": self.feature_dimension, "trace_error": self.trace_error}}
+
+    @property
+    def row_precision(self) -> float:
+        """The precision of a row by itself: 1."""
+        return 1.0
 
     def feature_words(self) -> Any:
         """None: features are never written down."""

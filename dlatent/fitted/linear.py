@@ -1,75 +1,29 @@
-"""What a fit of a linear-Gaussian model of one table returns: the model, and how its fit went."""
+"""What a fit of a linear-Gaussian model returns, of one table or of several views."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, AxisLabels, Integers
-from dlatent.engine.records import PassRecord
+from dlatent.arrays import Array, Integers
 from dlatent.errors import StoreError
-from dlatent.fitted.facts import Facts, component_facts, noise_fact
-from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, restored_grid
-from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Rows, Turned
-from dlatent.fitted.stored import Values, fact, part, stored, table
+from dlatent.fitted.fit import FittedModel, Report
+from dlatent.fitted.graph import Edges, Entries, Smoothed
+from dlatent.fitted.labels import FeatureLabels, ViewLabels
+from dlatent.fitted.rows import Complete, IsolatedRows, MissingEntries, RowFunction, Rows, Turned, positive
+from dlatent.fitted.stored import fact, part, stored
 from dlatent.fitted.targets import TargetEncoding
+from dlatent.fitted.words import Facts, component_facts, noise_fact
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.head import Head
-from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
-from dlatent.solvers.solution import Iteration, Solution
-from dlatent.stores.schema import Variable
-
-Kind = Literal["convergence", "floor", "precision", "data", "misfit"]
-
-
-@dataclass(frozen=True, eq=False)
-class Notice:
-    """What a user should know of a fit that went on all the same."""
-
-    kind: Kind
-    text: str
-
-    @classmethod
-    def of(cls, advice: str) -> Notice:
-        """A notice of a solver, whose text begins with its kind."""
-        kind, _, text = advice.partition(": ")
-        return cls(kind, text)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """The names of the features as the data of the fit had them; a grid has coordinates of its users' names."""
-
-    known: AxisLabels
-
-    def variables(self) -> dict[str, Variable]:
-        """The names, and the arrays of the grid."""
-        features, grid = self.known.features, self.known.grid
-        names = {} if features is None else {"feature": Variable(("feature",), np.asarray(features))}
-        return names | (grid_variables(grid) if grid else {})
-
-    def facts(self) -> dict[str, Any]:
-        """The dimensions, and what else a grid is."""
-        return {"dims": self.known.dims, "grid": grid_attributes(self.known.grid) if self.known.grid else None}
-
-    @classmethod
-    def restored(cls, values: Values, saved: Values) -> Labels:
-        """The labels that were kept as these.  Errors: StoreError."""
-        grid = restored_grid(values, saved["grid"]) if saved["grid"] else None
-        return cls(AxisLabels(require_dims(saved["dims"]), None, values.get("feature"), grid=grid))
-
-
-def require_dims(dims: Any) -> tuple[str, str]:
-    """The names of two dimensions that were kept.  Errors: StoreError."""
-    if len(dims) != 2 or not all(isinstance(name, str) for name in dims):
-        raise StoreError(f"the attribute 'dims' is {dims!r}, which no fit leaves")
-    return dims[0], dims[1]
+from dlatent.solvers.solution import Solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,42 +108,9 @@ class Targets:
         return TargetEncoding(self.kind, self.centre, self.rotation, self.names, self.names if self.classes else None)
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
-    """How a fit went; `log_likelihood` is None of what has no likelihood."""
-
-    log_likelihood: float | None = fact()
-    checked_log_likelihood: float | None = fact()
-    converged: bool = fact()
-    iterations: int = fact()
-    samples: int = fact()
-    plan: dict[str, str | int] = fact()
-    notices: tuple[tuple[str, str], ...] = fact()
-    history: tuple[Iteration, ...] = table(Iteration, "iteration")
-    passes: tuple[PassRecord, ...] = table(PassRecord, "pass")
-
-
-@dataclass(frozen=True, eq=False)
-class FittedModel:
-    """What a fit has found; each family of models has its own."""
-
-    def summary(self, samples: int) -> Facts:
-        """What was found from so many samples, as JSON values; lists of facts are tables."""
-        raise NotImplementedError
-
-    def start(self, report: Report) -> Solution:
-        """What iterations over like data go on from."""
-        raise NotImplementedError
-
-    def attributes(self, report: Report, passes: int) -> dict[str, Any]:
-        """What `result_` says of the fit."""
-        course = {name: getattr(report, name) for name in ("log_likelihood", "converged", "iterations", "samples")}
-        return course | {"passes": passes}
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LinearGaussian(FittedModel):
-    """x = Wz + μ + ε, with targets y = W_y z + μ_y + ε_y where there are some.
+class Linear(FittedModel):
+    """x = Wz + μ + ε for features or their coordinates, with targets y = W_y z + μ_y + ε_y where there are some.
 
     With a `factor_correlation` LLᵀ the loadings are those of factors f = Lz that correlate.
     """
@@ -204,7 +125,7 @@ class LinearGaussian(FittedModel):
     patterns: tuple[tuple[int, ...], ...] = fact()
     missing: bool = fact()
     row_effects: bool = fact()
-    labels: Labels = part()
+    labels: FeatureLabels = part()
     loadings_covariance: Array | None = stored("feature", "component_pair", default=None)
     common_loadings_covariance: Array | None = stored("component_pair", default=None)
     mean_variance: Array | None = stored("feature", default=None)
@@ -240,9 +161,37 @@ class LinearGaussian(FittedModel):
         return Parameters(*stacked, noise, spread)
 
     @property
+    @abstractmethod
+    def rows(self) -> Rows:
+        """What the model says of single rows."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """The number of features that share the noise."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """The number of features in a row."""
+
+    @property
+    @abstractmethod
+    def row_precision(self) -> float:
+        """The precision of a row by itself, by which covariances are divided.  Errors: DataError where it is 0."""
+
+    @abstractmethod
+    def told(self) -> Facts:
+        """What a family tells of a model beside what all tell."""
+
+    @abstractmethod
+    def feature_words(self) -> Any:
+        """What to call each of the features; nothing where they are never written down."""
+
+    @property
     def view_sizes(self) -> tuple[int, ...]:
         """Numbers of features of the views that are no targets."""
-        return (len(self.mean),)
+        return self.labels.view_sizes(len(self.mean))
 
     @cached_property
     def specification(self) -> Specification:
@@ -256,51 +205,24 @@ class LinearGaussian(FittedModel):
         made = tuple(View(name, size, least, shared=shared, fixed=fixed) for name, size, least in views)
         return Specification(made, self.patterns, self.loadings.shape[1], self.row_effects)
 
-    @cached_property
-    def rows(self) -> Rows:
-        """What the model says of single rows."""
-        return (MissingEntries if self.missing else Complete)(self.parameters, self.specification)
-
     @property
     def features(self) -> slice:
         """Those of all stacked features that are no targets."""
         return slice(0, sum(self.view_sizes))
 
-    @property
-    def dimension(self) -> int:
-        """The number of features that share the noise."""
-        return self.columns
-
-    @property
-    def columns(self) -> int:
-        """The number of features in a row."""
-        return len(self.mean)
-
-    @property
-    def row_precision(self) -> float:
-        """The precision of a row by itself, by which covariances are divided."""
-        return 1.0
-
     def summary(self, samples: int) -> Facts:
-        """The noise of each view, where features have their own its mean; and each component, with the features of the
-        largest loadings."""
+        """The noise of each view, where features have their own its mean; each component, with the features of the
+        largest loadings; and what a family tells beside."""
         noise, views = self.noise, zip(self.specification.views, self.specification.noise_slices, strict=True)
         lines = [
             noise_fact(view.name, noise.variance[at], noise.at_floor[at], int(seen), shared=view.shared)
             for (view, at), seen in zip(views, self.view_samples, strict=True)
         ]
-        components = component_facts(self.loadings, self.feature_words(), self.features_variance)
-        targets = {} if self.targets is None else {"targets": self.targets.names}
-        return {"features": self.columns, "noise": lines, "components": components} | targets
-
-    @property
-    def features_variance(self) -> float:
-        """The variance of all features in all."""
-        return float(self.total_variance[0]) * self.dimension
-
-    def feature_words(self) -> Any:
-        """What to call each of the features."""
-        return feature_words(self.labels.known, len(self.mean))
+        sizes = self.view_sizes if len(self.view_sizes) > 1 else (self.dimension,)
+        variance = float(np.dot(self.total_variance[: len(sizes)], sizes))
+        components = component_facts(self.loadings, self.feature_words(), variance)
+        facts: Facts = {"features": self.columns, "noise": lines, "components": components}
+        return facts | ({} if self.targets is None else {"targets": self.targets.names}) | self.told()
 
     def predictor(self) -> ClassRule | Head:
         """What tells targets from rows: classes apart, or the means of other targets."""
@@ -344,6 +266,61 @@ class LinearGaussian(FittedModel):
         return rows if self.axes is None else Turned(rows, self.axes)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinearGaussian(Linear):
+    """x = Wz + μ + ε for the features of a table; samples may be joined by a graph."""
+
+    between: Smoothed | Edges | Entries | None = part(default=None)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """What the model says of single rows, which have no edges."""
+        if self.missing:
+            return MissingEntries(self.parameters, self.specification)
+        precision = 1.0 if self.between is None else self.between.isolated
+        if precision == 1.0:
+            return Complete(self.parameters, self.specification)
+        return IsolatedRows(self.parameters, self.specification, precision)
+
+    def told(self) -> Facts:
+        """The graph, or the precision between samples."""
+        return {} if self.between is None else self.between.told()
+
+    @property
+    def row_precision(self) -> float:
+        """The precision of a row by itself, by which covariances are divided.  Errors: DataError where it is 0."""
+        return 1.0 if self.between is None else positive(self.between.isolated)
+
+    @property
+    def dimension(self) -> int:
+        """The number of features that share the noise."""
+        return len(self.mean)
+
+    @property
+    def columns(self) -> int:
+        """The number of features in a row."""
+        return len(self.mean)
+
+    def feature_words(self) -> Any:
+        """What to call each of the features."""
+        return self.labels.words(len(self.mean))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JointGaussian(LinearGaussian):
+    """x_v = W_v z + μ_v + ε_v for each view v, whose features are stacked, view after view; targets are the last."""
+
+    labels: ViewLabels = part()
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together.  Errors: StoreError."""
+        if sum(self.view_sizes) != len(self.mean):
+            raise StoreError(f"the views have {self.view_sizes} features, but the model has {len(self.mean)} in all")
+        if list(self.labels.views) != self.views.tolist()[: len(self.view_sizes)]:
+            raise StoreError(f"the views are {self.views.tolist()}, and their labels those of {[*self.labels.views]}")
+        super().__post_init__()
+
+
 def _check_specification(specification: Specification) -> None:
     """Refuse views and patterns that no model has.  Errors: StoreError."""
     if min(specification.sizes, default=0) < 1:
@@ -359,23 +336,3 @@ def _check_specification(specification: Specification) -> None:
     named = {view for pattern in specification.patterns for view in pattern}
     if len(set(specification.patterns)) != len(specification.patterns) or named != known:
         raise StoreError(f"the patterns {specification.patterns} name one twice, or leave a view out")
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """The model and the report of its fit, which are kept, and what is not.
-
-    Parameters
-    ----------
-    moments : of all rows, where more rows may be added.
-    places : where the data of the fit are read from, as far as that is known.
-    checkpoint : the identity of the checkpoint of the fit, where there was one.
-    place : where the model was loaded from.
-    """
-
-    model: FittedModel = part()
-    report: Report = part()
-    moments: Moments | None = field(default=None, repr=False)
-    places: tuple[str, ...] = ()
-    checkpoint: str | None = None
-    place: str | None = None

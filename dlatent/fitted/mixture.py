@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Features, Integers
 from dlatent.errors import StoreError
-from dlatent.fitted.facts import Facts, component_facts, noise_fact
-from dlatent.fitted.grid import feature_words
-from dlatent.fitted.linear import FittedModel, Labels, Report
+from dlatent.fitted.fit import FittedModel, Report
+from dlatent.fitted.labels import FeatureLabels
 from dlatent.fitted.stored import part, stored
+from dlatent.fitted.words import Facts, component_facts, noise_fact
 from dlatent.gaussian import mixture
 from dlatent.gaussian.mixture import Mixture as MixtureParameters
 from dlatent.gaussian.parameters import Parameters
@@ -81,7 +81,7 @@ class Mixture(FittedModel):
     component: Integers = stored("component")
     view_samples: Integers = stored("view")
     total_variance: Array = stored("view")
-    labels: Labels = part()
+    labels: FeatureLabels = part()
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together.  Errors: StoreError."""
@@ -110,7 +110,7 @@ class Mixture(FittedModel):
         """The weights, the noise of each component of the mixture, where features have their own its mean, and their
         latent variables, with the features of the largest loadings."""
         width, shared, each = self.mean.shape[1], isinstance(self.noise, ComponentNoise), self.parameters.noise_variance
-        names, total = feature_words(self.labels.known, width), float(self.total_variance[0]) * width
+        names, total = self.labels.words(width), float(self.total_variance[0]) * width
         low = self.noise.at_floor.reshape(each.shape)
         noise = [
             noise_fact(f"component {m}", each[m], low[m], round(weight * samples), shared=shared)

@@ -13,7 +13,7 @@ from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
 from dlatent.gaussian import complete
 from dlatent.gaussian.complete import LatentFunction
-from dlatent.gaussian.expectation import Projection, pattern_projection
+from dlatent.gaussian.expectation import LOG_2PI, Projection, pattern_projection
 from dlatent.gaussian.expectation import scores as projected_scores
 from dlatent.gaussian.factor_analysis import bartlett_coefficients
 from dlatent.gaussian.gram import outside_log_likelihoods
@@ -119,6 +119,35 @@ class MissingEntries(GaussianRows):
     def bartlett(self, x: Features, y: Array | None) -> Array:
         """Bartlett's scores (n, K), NaN where too few entries are observed."""
         return incomplete.bartlett(x, y, self.parameters, self.specification)
+
+
+def positive(precision: float) -> float:
+    """The precision of a sample without edges.  Errors: DataError where it is 0."""
+    if precision == 0.0:
+        raise DataError("with alpha = 0 and gamma = 0 a sample without edges has no distribution")
+    return precision
+
+
+@dataclass(frozen=True)
+class IsolatedRows(Complete):
+    """Rows without edges, of which C/δ is the covariance, with the precision δ of such a sample."""
+
+    precision: float
+
+    def log_density(self, x: Features, y: Array | None) -> Array:
+        """log p(x, y), or log p(x) of rows without targets (n,)."""
+        values, precision = super().log_density(x, y), positive(self.precision)
+        if precision == 1.0:
+            return values
+        labelled = np.zeros(len(values), dtype=bool) if y is None else ~np.isnan(y[:, 0])
+        for pattern, at in (((0,), ~labelled), ((0, 1), labelled)):
+            if not at.any():
+                continue
+            size = sum(self.specification.sizes[view] for view in pattern)
+            constant = pattern_projection(self.parameters, self.specification, pattern).constant
+            distance = -2.0 * values[at] - size * LOG_2PI - constant
+            values[at] += 0.5 * size * np.log(precision) - 0.5 * (precision - 1.0) * distance
+        return values
 
 
 @dataclass(frozen=True)

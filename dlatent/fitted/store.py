@@ -12,9 +12,8 @@ import xarray as xr
 
 from dlatent.errors import StoreError, masked
 from dlatent.fitted import stored
+from dlatent.fitted.fit import Fit, passes_of
 from dlatent.fitted.grid import spread_all
-from dlatent.fitted.linear import Fit
-from dlatent.fitted.summary import passes_of
 from dlatent.stores import results
 from dlatent.stores.location import zarr_location
 from dlatent.stores.places import read_places, require_apart

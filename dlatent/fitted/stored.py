@@ -102,7 +102,7 @@ def facts(value: Any) -> dict[str, Any]:
     values: dict[str, Any] = {"type": type(value).__name__}
     for name, about, content in kept(value):
         if hasattr(content, "facts"):
-            values[name] = content.facts()
+            values[name] = {"type": type(content).__name__} | content.facts()
         elif is_dataclass(content):
             values[name] = facts(content)
         elif not about.dims:
@@ -124,7 +124,7 @@ def restored(cls: type[T], values: Values, saved: Values) -> T:
         elif about.dims:
             arguments[name] = _array(values, about.name or name, about, optional=NoneType in kinds)
         elif parts and saved[name] is not None:
-            kind: Any = parts[saved[name]["type"]] if "type" in saved[name] else next(iter(parts.values()))
+            kind: Any = parts[saved[name]["type"]]
             codec = getattr(kind, "restored", None)
             arguments[name] = codec(values, saved[name]) if codec else restored(kind, values, saved[name])
         else:

@@ -29,6 +29,15 @@ SOLVER = choice(
 )
 
 
+def check_noise(model: Any) -> None:
+    """Refuse EM without noise.  Errors: DataError."""
+    if model.noise == "zero" and model.solver == "em":
+        raise DataError(
+            "noise='zero' starts from the maximum with noise, as EM without noise ends where it begins; leave "
+            "solver='auto'"
+        )
+
+
 @model
 class CorrespondencePPCA(JointModel):
     r"""PPCA of two or more views of the same samples, of which each sample may lack some.
@@ -59,13 +68,7 @@ class CorrespondencePPCA(JointModel):
 
     noise: ViewNoise = parameter(NOISE, default="ml")
 
-    def _check(self) -> None:
-        super()._check()
-        if self.noise == "zero" and self.solver == "em":
-            raise DataError(
-                "noise='zero' starts from the maximum with noise, as EM without noise ends where it begins; leave "
-                "solver='auto'"
-            )
+    _rules = (check_noise,)
 
     def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **given: Any) -> Task:
         return view_task(self, samples_to_fit(self, X, correspondence, on), fixed=self.noise == "zero")

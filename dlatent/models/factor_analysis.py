@@ -14,8 +14,9 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
+from dlatent.fitted.fit import Fit
 from dlatent.fitted.grid import spread_all
-from dlatent.fitted.linear import Fit, LinearGaussian
+from dlatent.fitted.linear import LinearGaussian
 from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.gaussian.missing_entries.prior import turned
 from dlatent.gaussian.parameters import Parameters
@@ -80,6 +81,15 @@ ROTATION = choice(
 SOLVER = replace(SOLVER, allowed=SHARED["solver"].allowed)
 
 
+def check_prior(model: Any) -> None:
+    """Refuse a prior of the loadings for complete data.  Errors: DataError."""
+    if model.prior not in ("auto", "ml") and model.missing == "raise":
+        raise DataError(
+            f"prior={model.prior!r} of factor analysis is for data with missing entries: say missing='nan', which "
+            "takes complete data, too, or leave prior='ml'"
+        )
+
+
 @model
 class FactorAnalysis(LinearModel):
     r"""Factor analysis, fitted by maximum likelihood.
@@ -115,14 +125,7 @@ class FactorAnalysis(LinearModel):
     rotation: Rotation | None = parameter(ROTATION, default=None)
     warm_start: bool = parameter(WARM_START, default=False)
 
-    def _check(self) -> None:
-        super()._check()
-        check_warm_start(self.warm_start, self.missing)
-        if self.prior not in ("auto", "ml") and self.missing == "raise":
-            raise DataError(
-                f"prior={self.prior!r} of factor analysis is for data with missing entries: say missing='nan', which "
-                "takes complete data, too, or leave prior='ml'"
-            )
+    _rules = (check_warm_start, check_prior)
 
     def _task(
         self,

@@ -10,14 +10,13 @@ import xarray as xr
 from sklearn.utils import estimator_html_repr
 
 from dlatent.fitted import store
-from dlatent.fitted.history import history_dataset
-from dlatent.fitted.linear import Fit
-from dlatent.fitted.summary import passes_of, summary, words
+from dlatent.fitted.fit import Fit, history_dataset, passes_of, summary
+from dlatent.fitted.words import words
 from dlatent.models.declared import declared
 from dlatent.models.docstrings import described
 from dlatent.models.features import feature_names
 from dlatent.models.inputs import PathLike
-from dlatent.models.scikit import NotFittedError, attribute
+from dlatent.models.scikit import NotFittedError, attribute, without_secrets
 from dlatent.solvers.plan import html_table
 
 M = TypeVar("M")
@@ -27,6 +26,8 @@ def check(self: Any) -> None:
     """Refuse hyperparameters that make no sense.  Errors: DataError."""
     for one, about in declared(self):
         about.allowed.require(one.name, getattr(self, one.name))
+    for rule in self._rules:
+        rule(self)
 
 
 def become(self: M, fit: Fit) -> M:
@@ -121,4 +122,4 @@ def in_words(self: Any) -> dict[str, str]:
 def html_repr(self: Any) -> str:
     """What a notebook shows: the hyperparameters, and of a fitted model how its fit went."""
     lines = in_words(self).items() if is_fitted(self) else ()
-    return str(estimator_html_repr(self)) + (html_table(lines) if lines else "")
+    return str(estimator_html_repr(without_secrets(self))) + (html_table(lines) if lines else "")

@@ -15,6 +15,7 @@ from dlatent.arrays import Graph
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.graph import Compared, Smoothed
+from dlatent.fitted.linear import LinearGaussian
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete
@@ -94,20 +95,27 @@ class Smoothing:
         return Relation(SmoothFilter(strength, self.hops), self.graph.samples) if strength else None
 
 
-def fitted_smoothed(task: Task, known: Known, hops: int) -> Smoothed:
+def fitted_smoothed(task: Task, known: Known, hops: int) -> LinearGaussian:
     """The fitted model, with the strength of smoothing and what it was compared with."""
     relation, compared = known.asked.relation, known.asked.compared
     between = None if relation is None else relation.precision
     scores = None
     if compared is not None:
         scores = Compared(np.asarray(CANDIDATES), compared.correlation, compared.standard_error)
-    return Smoothed(
-        **table_fields(task, known),
-        smoothing=between.smoothing if isinstance(between, SmoothFilter) else 0.0,
-        hops=hops,
-        edges=0 if task.graph is None else task.graph.entries // 2,
-        compared=scores,
-    )
+    strength = between.smoothing if isinstance(between, SmoothFilter) else 0.0
+    edges = 0 if task.graph is None else task.graph.entries // 2
+    return LinearGaussian(**table_fields(task, known), between=Smoothed(strength, hops, edges, scores))
+
+
+def check_strength(model: Any) -> None:
+    """Refuse a λ whose powers are nothing in double precision.  Errors: DataError."""
+    if isinstance(model.smoothing, str) or not model.smoothing:
+        return
+    if 2 * model.hops * log10(1.0 + 1.0 / model.smoothing) > 300:
+        raise DataError(
+            f"smoothing={model.smoothing:g} over {model.hops} hops is no more in double precision; take a larger "
+            "smoothing, 0, or fewer hops"
+        )
 
 
 @model
@@ -162,15 +170,7 @@ class GraphPPCA(LinearModel):
     missing: Missing = parameter(MISSING, default="raise")
     prior: Prior | float = parameter(PRIOR, default="auto")
 
-    def _check(self) -> None:
-        super()._check()
-        if isinstance(self.smoothing, str) or not self.smoothing:
-            return
-        if 2 * self.hops * log10(1.0 + 1.0 / self.smoothing) > 300:
-            raise DataError(
-                f"smoothing={self.smoothing:g} over {self.hops} hops is no more in double precision; take a larger "
-                "smoothing, 0, or fewer hops"
-            )
+    _rules = (check_strength,)
 
     def _task(
         self,
@@ -185,11 +185,17 @@ class GraphPPCA(LinearModel):
         between = Smoothing(open_edges(graph, task.source), self.smoothing, hops) if self.smoothing else None
         return replace(task, between=between, fitted=partial(fitted_smoothed, hops=hops))
 
+    @property
+    def _smoothed(self) -> Smoothed:
+        """How the rows of the fit were smoothed."""
+        fitted: Any = self._model
+        smoothed: Smoothed = fitted.between
+        return smoothed
+
     def _way(self, graph: GraphLike, *, holes: bool = False) -> dict[str, Any]:
         """How scores of rows meet those of their neighbours, or where rows may have `holes` the rows themselves."""
-        fitted = self._fitted().model
-        assert isinstance(fitted, Smoothed)
-        if graph is None or not fitted.smoothing:
+        fitted, by = self._model, self._smoothed
+        if graph is None or not by.smoothing:
             return {}
         if not fitted.missing and (holes or self._rows.holes):
             raise DataError(
@@ -197,7 +203,7 @@ class GraphPPCA(LinearModel):
                 "entries and edges fit with missing='nan', or leave out graph="
             )
         shift = np.nan_to_num(fitted.parameters.mean) if fitted.missing else None
-        return {"graph": graph, "way": Way(SmoothFilter(fitted.smoothing, fitted.hops), shift)}
+        return {"graph": graph, "way": Way(SmoothFilter(by.smoothing, by.hops), shift)}
 
     @described
     def plan(
@@ -357,13 +363,13 @@ class GraphPPCA(LinearModel):
     @property
     def smoothing_(self) -> float:
         """float: λ, given or chosen."""
-        return cast(Smoothed, self._model).smoothing
+        return self._smoothed.smoothing
 
     @property
     def smoothing_scores_(self) -> xr.Dataset | None:
         """xarray.Dataset or None: Over the candidates `smoothing` of "auto": `smoothing_correlation` with the hidden
         cells, and `smoothing_error`, the standard error of its difference to the largest.  None where λ was given."""
-        compared = cast(Smoothed, self._model).compared
+        compared = self._smoothed.compared
         if compared is None:
             return None
         return xr.Dataset({name: (each.dims, each.values) for name, each in variables(compared).items()})

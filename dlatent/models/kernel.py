@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
-from sklearn.base import BaseEstimator
 
 from dlatent.arrays import Array, DataSource
 from dlatent.engine.session import Session
-from dlatent.errors import DataError, masked
+from dlatent.errors import DataError
 from dlatent.fitted.kernel import Compared, KernelGaussian
 from dlatent.gaussian.specification import Specification, View
 from dlatent.models import fit_methods, row_methods, target_methods
@@ -99,7 +97,6 @@ DTYPE = choice(Float, "Of the values that are kept there.")
 
 def check_kernel(estimator: Any) -> None:
     """Refuse hyperparameters of a kernel that make no sense together.  Errors: DataError."""
-    LinearModel._check(estimator)
     for name in ("feature_dimension", "landmarks"):
         value = getattr(estimator, name)
         if value is not None and value <= estimator.n_components:
@@ -251,24 +248,6 @@ def trace_error_(self: LinearModel) -> float:
     return model_of(self).trace_error
 
 
-def shown(estimator: Any) -> Any:
-    """The estimator as people see it, without credentials in the URL of `kernel_store`."""
-    other = copy(estimator)
-    if other.kernel_store is not None:
-        other.kernel_store = masked(os.fspath(other.kernel_store))
-    return other
-
-
-def shown_repr(self: LinearModel, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
-    """What Python shows."""
-    return str(BaseEstimator.__repr__(shown(self), N_CHAR_MAX))
-
-
-def shown_html(self: LinearModel) -> str:
-    """What a notebook shows."""
-    return LinearModel._html_repr(shown(self))
-
-
 def pairwise_tags(estimator: Any, tags: Any) -> Any:
     """Tell scikit-learn's splitters that rows of a given kernel are cut with its columns."""
     tags.input_tags.pairwise = estimator.kernel == "precomputed"
@@ -310,6 +289,8 @@ class KernelPPCA(LinearModel):
     kernel_store: PathLike | None = parameter(STORE, default=None)
     kernel_dtype: Float = parameter(DTYPE, default="float64")
 
+    _rules = (check_kernel,)
+
     def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **given: Any) -> Task:
         return kernel_task(self, X, dim, weights)
 
@@ -318,7 +299,6 @@ class KernelPPCA(LinearModel):
     def __sklearn_tags__(self) -> Any:
         return pairwise_tags(self, super().__sklearn_tags__())
 
-    _check, __repr__, _html_repr = check_kernel, shown_repr, shown_html
     transform, posterior = row_methods.transform, row_methods.posterior
     score_samples, score = row_methods.score_samples, row_methods.score
     dual_components_, gamma_ = dual_components_, gamma_
@@ -370,6 +350,8 @@ class KernelSupervisedPPCA(LinearModel):
     target_noise_floor: float = parameter(default=1e-3)
     head: Head = parameter(default="auto")
 
+    _rules = (check_kernel,)
+
     def _task(
         self,
         X: Data,
@@ -385,7 +367,6 @@ class KernelSupervisedPPCA(LinearModel):
     def __sklearn_tags__(self) -> Any:
         return target_methods.target_tags(self, pairwise_tags(self, super().__sklearn_tags__()))
 
-    _check, __repr__, _html_repr = check_kernel, shown_repr, shown_html
     fit, plan = target_methods.fit, target_methods.plan
     transform, posterior = row_methods.transform, row_methods.posterior
     score_samples, score = row_methods.score_samples, row_methods.score

@@ -17,8 +17,8 @@ from dlatent.engine.connect import Where, connect
 from dlatent.engine.session import Session
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning
 from dlatent.fitted.embedding import Embedding, FittedView, TrainingViews
+from dlatent.fitted.fit import Fit, Report
 from dlatent.fitted.grid import cells_named
-from dlatent.fitted.linear import Fit, Report
 from dlatent.gaussian.kernel_passes import stacked
 from dlatent.models import fitted_methods
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks

@@ -14,7 +14,7 @@ from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import feature_axis, over_features
-from dlatent.fitted.linear import Labels
+from dlatent.fitted.labels import Labels
 from dlatent.fitted.mixture import ComponentFeatureNoise, ComponentNoise, Mixture
 from dlatent.fitted.rows import function
 from dlatent.gaussian.dimension import free_numbers

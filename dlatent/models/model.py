@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dlatent.arrays import Array, Integers
-from dlatent.fitted.linear import LinearGaussian
+from dlatent.fitted.linear import Linear
 from dlatent.fitted.rows import MissingEntries
 from dlatent.models import fitted_methods
 from dlatent.models.declared import model, parameter
@@ -90,9 +90,11 @@ class Model(Estimator, ABC):
 
     @property
     def _rows(self) -> Any:
-        """What the fitted model says of single rows."""
+        """What the fitted model says of single rows; `missing` that is set after a fit to complete data counts."""
         fitted: Any = self._fitted().model
-        return fitted.rows
+        if self._missing == "raise" or fitted.missing:
+            return fitted.rows
+        return MissingEntries(fitted.parameters, fitted.specification)
 
     def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
         """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
@@ -122,19 +124,11 @@ class LinearModel(Model):
     """A model x = Wz + μ + ε of one table of samples × features."""
 
     @property
-    def _model(self) -> LinearGaussian:
+    def _model(self) -> Linear:
         """The fitted model."""
         found = self._fitted().model
-        assert isinstance(found, LinearGaussian)
+        assert isinstance(found, Linear)
         return found
-
-    @property
-    def _rows(self) -> Any:
-        """What the fitted model says of single rows; `missing` that is set after a fit to complete data counts."""
-        fitted = self._model
-        if self._missing == "raise" or fitted.missing:
-            return fitted.rows
-        return MissingEntries(fitted.parameters, fitted.specification)
 
     @property
     def n_components_(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from dlatent.errors import DataError
-from dlatent.fitted.linear import Fit
+from dlatent.fitted.fit import Fit
 from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
 from dlatent.models.declared import Parameter, model, parameter
 from dlatent.models.hyperparameters import COUNT, COUNT_OR_RULE, TRUTH, LinearSolver, Missing, Prior, Rule
@@ -37,12 +37,32 @@ ROW_EFFECTS = Parameter(
 )
 
 
-def check_warm_start(warm_start: bool, missing: str) -> None:
+def check_warm_start(model: Any) -> None:
     """Refuse a start where none is looked for.  Errors: DataError."""
-    if warm_start and missing == "raise":
+    if model.warm_start and model.missing == "raise":
         raise DataError(
             "warm_start=True is for iterations over the data; of complete data the best maximum is found without a "
             "start: leave warm_start=False, or say missing='nan'"
+        )
+
+
+def check_rule(model: Any) -> None:
+    """Refuse row effects of complete data, and a rule for the number of components beside what it does not go with.
+
+    Errors: DataError.
+    """
+    chosen = not COUNT.test(model.n_components)
+    if model.row_effects and model.missing == "raise":
+        raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
+    if model.prior not in ("auto", "ml") and chosen:
+        raise DataError(
+            f"n_components={model.n_components!r} and prior={model.prior!r} both choose how many components there "
+            "are; give the most that there may be, or leave prior='ml'"
+        )
+    if chosen and model.missing != "raise":
+        raise DataError(
+            f"n_components={model.n_components!r} is chosen from the covariance of complete data; with missing "
+            "entries compare numbers by select_n_components"
         )
 
 
@@ -94,22 +114,7 @@ class PPCA(LinearModel):
     row_effects: bool = parameter(ROW_EFFECTS, default=False)
     warm_start: bool = parameter(default=False)
 
-    def _check(self) -> None:
-        super()._check()
-        check_warm_start(self.warm_start, self.missing)
-        chosen = not COUNT.test(self.n_components)
-        if self.row_effects and self.missing == "raise":
-            raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
-        if self.prior not in ("auto", "ml") and chosen:
-            raise DataError(
-                f"n_components={self.n_components!r} and prior={self.prior!r} both choose how many components there "
-                "are; give the most that there may be, or leave prior='ml'"
-            )
-        if chosen and self.missing != "raise":
-            raise DataError(
-                f"n_components={self.n_components!r} is chosen from the covariance of complete data; with missing "
-                "entries compare numbers by select_n_components"
-            )
+    _rules = (check_warm_start, check_rule)
 
     def _task(
         self,

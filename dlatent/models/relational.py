@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ import xarray as xr
 from dlatent.arrays import Array, DataSource, Graph
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
-from dlatent.fitted.graph import Edges, Entries, Related
+from dlatent.fitted.graph import Edges, Entries
+from dlatent.fitted.linear import LinearGaussian
 from dlatent.gaussian.specification import Specification
 from dlatent.models import feature_methods, row_methods, target_methods
 from dlatent.models import task as tasks
@@ -143,14 +144,14 @@ def opened(model: Any, graph: GraphLike, precision: GraphLike, source: DataSourc
     return open_precision(precision, samples=source.shape[0], origin=source.labels.origin)
 
 
-def fitted_related(task: Task, known: Known) -> Related:
+def fitted_related(task: Task, known: Known) -> LinearGaussian:
     """The fitted model, with what is between the samples."""
     relation, graph = known.asked.relation, task.graph
     assert relation is not None
     assert graph is not None
-    delta = relation.precision
-    made = Edges(*delta, graph.entries // 2) if isinstance(delta, Precision) else Entries(graph.entries)
-    return Related(**table_fields(task, known), between=made, rank=relation.rank)
+    delta, between = relation.precision, Entries(graph.entries, relation.rank)
+    edges = Edges(*delta, graph.entries // 2, relation.rank) if isinstance(delta, Precision) else None
+    return LinearGaussian(**table_fields(task, known), between=edges or between)
 
 
 def check_start(model: Any) -> None:
@@ -169,7 +170,9 @@ def precision_numbers(self: Any) -> Precision:
 def precision_rank_(self: LinearModel) -> int:
     """int: Rank of Δ, N for γ > 0.  That of a given precision is counted up to 4,000 samples; larger ones are taken as
     definite, with rank N."""
-    return cast(Related, self._model).rank
+    fitted: Any = self._model
+    rank: int = fitted.between.rank
+    return rank
 
 
 @described
@@ -339,9 +342,7 @@ class RelationalPPCA(LinearModel):
     start_noise: float | None = parameter(START_NOISE, default=None)
     prior: Prior | float = parameter(PRIOR, default="auto")
 
-    def _check(self) -> None:
-        super()._check()
-        check_start(self)
+    _rules = (check_start,)
 
     def _task(
         self,
@@ -511,9 +512,7 @@ class RelationalSupervisedPPCA(LinearModel):
     target_noise_floor: float = parameter(default=1e-3)
     head: Head = parameter(default="auto")
 
-    def _check(self) -> None:
-        super()._check()
-        check_start(self)
+    _rules = (check_start,)
 
     def __sklearn_tags__(self) -> Any:
         return target_methods.target_tags(self, super().__sklearn_tags__())

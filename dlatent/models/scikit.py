@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
 from sklearn.exceptions import NotFittedError as ScikitNotFittedError
 
-from dlatent.errors import DlatentError
+from dlatent.errors import DlatentError, masked
 from dlatent.models import PUBLIC
 from dlatent.models.docstrings import name_methods
+
+
+def without_secrets(estimator: Any) -> Any:
+    """An estimator as people see it, without credentials in URLs among its hyperparameters."""
+    places = {name: os.fspath(value) for name, value in vars(estimator).items() if isinstance(value, str | os.PathLike)}
+    shown = copy(estimator)
+    vars(shown).update({name: masked(text) for name, text in places.items() if masked(text) != text})
+    return shown
 
 
 class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]
@@ -38,6 +48,8 @@ if TYPE_CHECKING:
     class Estimator:
         """The base of all models."""
 
+        _rules: ClassVar[tuple[Callable[[Any], None], ...]]
+
         def get_params(self, deep: bool = True) -> dict[str, Any]: ...
         def set_params(self, **params: Any) -> Self: ...
         def fit_transform(self, *args: Any, **params: Any) -> Any: ...
@@ -55,10 +67,17 @@ else:
     class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """The base of all models."""
 
+        _rules = ()
+        """Functions that refuse hyperparameters which make no sense together."""
+
         def __init_subclass__(cls, **options: Any) -> None:
             if cls.__name__ in PUBLIC:
                 name_methods(cls)  # before scikit-learn's own `__init_subclass__` wraps them
             super().__init_subclass__(**options)
 
+        def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
+            """What Python shows."""
+            return BaseEstimator.__repr__(without_secrets(self), N_CHAR_MAX)
 
-__all__ = ["Estimator", "NotFittedError", "attribute", "available_if"]
+
+__all__ = ["Estimator", "NotFittedError", "attribute", "available_if", "without_secrets"]

@@ -12,7 +12,9 @@ import xarray as xr
 from dlatent.arrays import Array, AxisLabels, DataSource
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
-from dlatent.fitted.linear import FeatureNoise, Fit, Labels, LinearGaussian, SharedNoise, Targets
+from dlatent.fitted.fit import Fit
+from dlatent.fitted.labels import Labels
+from dlatent.fitted.linear import FeatureNoise, Linear, LinearGaussian, SharedNoise, Targets
 from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
 from dlatent.gaussian.specification import Specification, View
 from dlatent.models.hyperparameters import COUNT
@@ -66,7 +68,7 @@ def task_of(
     model: Any,
     source: DataSource,
     specification: Specification,
-    fitted: Callable[[Task, Known], LinearGaussian],
+    fitted: Callable[[Task, Known], Linear],
     rule: str | float | None = None,
 ) -> Task:
     """The task of these parts, with the hyperparameters that all models have."""

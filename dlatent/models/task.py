@@ -26,10 +26,10 @@ from dlatent.errors import (
     PrecisionWarning,
     number_of,
 )
+from dlatent.fitted.fit import INITIAL_MEAN, Fit, FittedModel, Notice, Report
 from dlatent.fitted.grid import cells_named
-from dlatent.fitted.linear import EstimatedHead, Fit, FittedModel, Notice, Report
+from dlatent.fitted.linear import EstimatedHead
 from dlatent.fitted.rows import compares, function
-from dlatent.fitted.summary import INITIAL_MEAN
 from dlatent.fitted.targets import EncodedTargets
 from dlatent.gaussian.head import (
     ClassSpaces,
@@ -249,7 +249,8 @@ class Task:
 
     def _start(self, fit: Fit) -> Solution:
         """What iterations go on from.  Errors: DataError where it is of another shape."""
-        last = fit.model.start(fit.report)
+        model: Any = fit.model
+        last: Solution = model.start(fit.report)
         shapes = last.parameters.loadings.shape, last.parameters.noise_variance.shape
         specification, components = self.specification, self.shape.get("mixtures")
         several = () if components is None else (components,)

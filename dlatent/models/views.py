@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, AxisLabels, DataSource, Integers
+from dlatent.arrays import Array, AxisLabels, DataSource
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.fitted.linear import SharedNoise
-from dlatent.fitted.summary import INITIAL_MEAN
+from dlatent.fitted.fit import INITIAL_MEAN
+from dlatent.fitted.labels import ViewLabels
+from dlatent.fitted.linear import JointGaussian, SharedNoise
 from dlatent.fitted.targets import EncodedTargets, as_array
-from dlatent.fitted.views import JointGaussian, ViewLabels
 from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
 from dlatent.gaussian.joint import MeanRequest, block_view_means
 from dlatent.gaussian.moments import count_empty_views, representable
@@ -256,11 +256,6 @@ class JointModel(Model):
         return len(self._model.component)
 
     @property
-    def component_names_(self) -> Integers:
-        """ndarray of shape (n_components,): Labels of the latent variables, from 0."""
-        return self._model.component
-
-    @property
     def view_names_(self) -> tuple[str, ...]:
         """tuple of str: Names of the views."""
         return tuple(self._model.labels.views)
@@ -304,7 +299,3 @@ class JointModel(Model):
         """dict of ndarray: For each view whose data had names, those of its features."""
         views = self._model.labels.views.items()
         return view_feature_names(self, {name: labels.features for name, labels in views})
-
-    @property
-    def _n_features_out(self) -> int:
-        return len(self._model.component)

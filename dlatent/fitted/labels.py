@@ -1,7 +1,8 @@
-"""What a fit of a model of several views returns."""
+"""The names of the features as the data of a fit had them, of one table or of several views."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +12,71 @@ import numpy as np
 from dlatent.arrays import AxisLabels, DataSource
 from dlatent.errors import StoreError
 from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, kind_of, of_view, restored_grid
-from dlatent.fitted.linear import Labels, LinearGaussian, require_dims
-from dlatent.fitted.stored import Values, part
+from dlatent.fitted.stored import Values
 from dlatent.gaussian.specification import slices_of
 from dlatent.stores.schema import Variable
 
 
 @dataclass(frozen=True, eq=False)
-class ViewLabels(Labels):
+class FeatureLabels(ABC):
+    """The names of all features; a grid has coordinates of its users' names."""
+
+    known: AxisLabels
+
+    @abstractmethod
+    def variables(self) -> dict[str, Variable]:
+        """All that are arrays, by their names in a store."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """All that are JSON values."""
+
+    @abstractmethod
+    def view_sizes(self, width: int) -> tuple[int, ...]:
+        """The numbers of features of the views, of so many features in all."""
+
+    @abstractmethod
+    def words(self, width: int) -> Any:
+        """What to call each of the features."""
+
+
+class Labels(FeatureLabels):
+    """The names of the features of one table."""
+
+    def variables(self) -> dict[str, Variable]:
+        """The names, and the arrays of the grid."""
+        features, grid = self.known.features, self.known.grid
+        names = {} if features is None else {"feature": Variable(("feature",), np.asarray(features))}
+        return names | (grid_variables(grid) if grid else {})
+
+    def facts(self) -> dict[str, Any]:
+        """The dimensions, and what else a grid is."""
+        return {"dims": self.known.dims, "grid": grid_attributes(self.known.grid) if self.known.grid else None}
+
+    def view_sizes(self, width: int) -> tuple[int, ...]:
+        """All features are one view."""
+        return (width,)
+
+    def words(self, width: int) -> Any:
+        """What to call each of the features."""
+        return feature_words(self.known, width)
+
+    @classmethod
+    def restored(cls, values: Values, saved: Values) -> Labels:
+        """The labels that were kept as these.  Errors: StoreError."""
+        grid = restored_grid(values, saved["grid"]) if saved["grid"] else None
+        return cls(AxisLabels(require_dims(saved["dims"]), None, values.get("feature"), grid=grid))
+
+
+def require_dims(dims: Any) -> tuple[str, str]:
+    """The names of two dimensions that were kept.  Errors: StoreError."""
+    if len(dims) != 2 or not all(isinstance(name, str) for name in dims):
+        raise StoreError(f"the attribute 'dims' is {dims!r}, which no fit leaves")
+    return dims[0], dims[1]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewLabels(FeatureLabels):
     """The names of the features of each view, beside those of all of them; `sizes` are the numbers of features."""
 
     views: Mapping[str, AxisLabels]
@@ -41,8 +99,9 @@ class ViewLabels(Labels):
 
     def variables(self) -> dict[str, Variable]:
         """The names, the view of each feature, and the arrays of the grids."""
-        views = Variable(("feature",), np.repeat(np.array(list(self.views)), self.sizes))
-        arrays = super().variables() | {"feature_view": views}
+        names = self.known.features
+        arrays = {} if names is None else {"feature": Variable(("feature",), np.asarray(names))}
+        arrays["feature_view"] = Variable(("feature",), np.repeat(np.array(list(self.views)), self.sizes))
         for number, own in enumerate(self.views.values()):
             arrays |= grid_variables(own.grid, of_view(number)) if own.grid else {}
         return arrays
@@ -54,6 +113,15 @@ class ViewLabels(Labels):
              "grid": grid_attributes(own.grid) if own.grid else None}
             for (name, own), size in zip(self.views.items(), self.sizes, strict=True)
         ]}  # fmt: skip
+
+    def view_sizes(self, width: int) -> tuple[int, ...]:
+        """The numbers of features of the views."""
+        return self.sizes
+
+    def words(self, width: int) -> Any:
+        """What to call each of the features: by its view, too."""
+        views = zip(self.views.items(), self.sizes, strict=True)
+        return [f"{view} {name}" for (view, own), size in views for name in feature_words(own, size)]
 
     @classmethod
     def restored(cls, values: Values, saved: Values) -> ViewLabels:
@@ -68,33 +136,3 @@ class ViewLabels(Labels):
             grid = restored_grid(values, view["grid"], of_view(number)) if view["grid"] else None
             views[view["name"]] = AxisLabels(require_dims(view["dims"]), None, features, grid=grid)
         return cls.joined(views, sizes)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class JointGaussian(LinearGaussian):
-    """x_v = W_v z + μ_v + ε_v for each view v, whose features are stacked, view after view; targets are the last."""
-
-    labels: ViewLabels = part()
-
-    def __post_init__(self) -> None:
-        """Refuse what does not fit together.  Errors: StoreError."""
-        if sum(self.view_sizes) != len(self.mean):
-            raise StoreError(f"the views have {self.view_sizes} features, but the model has {len(self.mean)} in all")
-        if list(self.labels.views) != self.views.tolist()[: len(self.view_sizes)]:
-            raise StoreError(f"the views are {self.views.tolist()}, and their labels those of {[*self.labels.views]}")
-        super().__post_init__()
-
-    @property
-    def view_sizes(self) -> tuple[int, ...]:
-        """Numbers of features of the views that are no targets."""
-        return self.labels.sizes
-
-    @property
-    def features_variance(self) -> float:
-        """The variance of all features in all."""
-        return float(np.dot(self.total_variance[: len(self.view_sizes)], self.view_sizes))
-
-    def feature_words(self) -> Any:
-        """What to call each of the features."""
-        views = zip(self.labels.views.items(), self.view_sizes, strict=True)
-        return [f"{view} {name}" for (view, own), size in views for name in feature_words(own, size)]

@@ -1,45 +1,47 @@
-"""What a fitted model is and how its fit went: as JSON values, and in words for people."""
+"""Facts of fitted models that several families tell, and the facts in words for people."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array
 from dlatent.errors import number_of
-from dlatent.fitted.facts import Facts, shortened
-from dlatent.fitted.linear import Fit
 from dlatent.operators.kernels import NUMBERS
 
-INITIAL_MEAN = "initial mean"
-"""The name of the pass that is not counted as one."""
+TOP = 6
+"""Features named for each component: those with the largest loadings."""
+Facts = dict[str, Any]
+Labels = Sequence[Any] | npt.NDArray[Any]
 
 
-def passes_of(fit: Fit) -> int:
-    """Passes over the data, the initial mean of their first block not counted."""
-    return sum(record.name != INITIAL_MEAN for record in fit.report.passes)
+def noise_fact(name: str, noise: Array, at_floor: Any, samples: int, *, shared: bool) -> Facts:
+    """The noise variances of one view, or of one component of a mixture: one number, or those of its features."""
+    if shared:
+        return {"view": name, "variance": float(noise[0]), "at_floor": bool(at_floor[0]), "samples": samples}
+    low = int(at_floor.sum())
+    return {"view": f"{name} (mean)", "variance": float(noise.mean()), "at_floor": low, "samples": samples}
 
 
-def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
-    """A model of some kind with these hyperparameters, as JSON values; lists of facts are tables."""
-    report, about = fit.report, fit.model.summary(fit.report.samples)
-    seconds = float(sum(record.seconds for record in report.passes))
-    if report.log_likelihood is None:
-        ended = {"converged": report.converged, "passes": passes_of(fit), "seconds": seconds}
-        return {"kind": kind, "parameters": parameters, "samples": report.samples, **ended, **about}
-    course: Facts = {
-        "log_likelihood": report.log_likelihood,
-        "converged": report.converged,
-        "iterations": report.iterations,
-        "solver": report.plan["solver"],
-        "passes": passes_of(fit),
-        "bytes_read": sum(record.bytes_read for record in report.passes),
-        "seconds": seconds,
-    }
-    features = about.pop("features")
-    warnings = {"warnings": [text for _, text in report.notices]}
-    return {"kind": kind, "parameters": parameters, "samples": report.samples, "features": features} | (
-        course | about | warnings
-    )
+def component_facts(loadings: Array, names: Labels, total: float) -> list[Facts]:
+    """For each component its variance over the features, the share of their `total` variance, and its largest loadings;
+    no names (or none of them) for features that are never written down."""
+    found = []
+    for number, column in enumerate(loadings.T):
+        variance = float(column @ column)
+        order = np.argsort(-np.abs(column), kind="stable")[:TOP].tolist() if len(names) else []
+        largest = [{"feature": names[at], "loading": float(column[at])} for at in order]
+        found.append({"component": number, "variance": variance, "share": variance / total, "largest": largest})
+    return found
+
+
+def shortened(values: Labels, most: int = 8) -> str:
+    """Values with commas between, the first of many."""
+    shown = ", ".join(str(value) for value in values[:most])
+    return shown if len(values) <= most else f"{shown}, …"
 
 
 def words(facts: Facts) -> dict[str, str]:
