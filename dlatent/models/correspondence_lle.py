@@ -165,8 +165,6 @@ class CorrespondenceLLE(LocalLinearModel):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
         DataError
             For an unknown view, and as in PPCA.transform.
         """
@@ -200,11 +198,6 @@ class CorrespondenceLLE(LocalLinearModel):
         -------
         array of shape (n_samples, n_features of to_view)
             In the kind of the input.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As in `transform`.
         """
         if not 0 < reg < np.inf:
             raise DataError(f"reg is {reg!r}; expected a positive part of the trace, such as 0.1")

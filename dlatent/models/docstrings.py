@@ -140,7 +140,24 @@ SHARED = entries(
     """)
 )
 
+FITTED = parsed("""
+    Raises
+    ------
+    NotFittedError
+        Before `fit`.
+""")
+OF_DATA = parsed("""
+    Raises
+    ------
+    NotFittedError
+        Before `fit`.
+    DataError
+        For data of other features, or with another order of them; for targets or views that the model does not know;
+        and for NaN or infinity, by row and column (of a lazy result when it is computed).
+""")
 METHODS = {
+    **dict.fromkeys(("embedding_of", "get_covariance", "get_precision", "predictive_variance", "rotated"), FITTED),
+    **dict.fromkeys(("reconstruct", "inverse_transform", "log_likelihood"), OF_DATA),
     "plan": parsed("""
     Parameters
     ----------
@@ -191,7 +208,8 @@ METHODS = {
             "impute",
             "impute_variance",
         ),
-        parsed("""
+        FITTED
+        | parsed("""
     Parameters
     ----------
     y : array of shape (n_samples,) or (n_samples, n_targets), optional

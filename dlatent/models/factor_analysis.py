@@ -182,11 +182,6 @@ class FactorAnalysis(LinearModel):
         array of shape (n_samples, n_components), or str
             In the kind of the input, or the path `out`.  Bartlett's are NaN where too few entries of a row are
             observed.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As in PPCA.transform.
         """
         if scores not in ("regression", "bartlett"):
             raise DataError(f"scores is {scores!r}; expected 'regression' or 'bartlett'")
@@ -260,8 +255,6 @@ class FactorAnalysis(LinearModel):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
         DataError
             For another method.
         """

@@ -71,8 +71,6 @@ def inverse_transform(self: LinearModel, Z: ScoresLike) -> npt.NDArray[Any] | xr
 
     Raises
     ------
-    NotFittedError
-        Before `fit`.
     DataError
         For another number of components, or for their labels in another order.
     """

@@ -270,8 +270,6 @@ class GraphPPCA(LinearModel):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
         DataError
             For other features or another order of them, for NaN or infinity, and for a graph of other samples.
         """
@@ -312,11 +310,6 @@ class GraphPPCA(LinearModel):
         xarray.Dataset
             `scores` (sample, component) and `covariance` M⁻¹ (component, component_2), shared by all samples; where
             entries may be missing each sample has its own (sample, component, component_2).
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As in `transform`.
         """
         return row_methods.posteriors(self, X, None, RowsRun(client=client), **self._way(graph))
 
@@ -347,8 +340,6 @@ class GraphPPCA(LinearModel):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
         DataError
             For other features, infinite values or sparse data, and for a graph with a model of complete data, whose
             smoothed rows are sums over neighbours and not in units of the features.

@@ -425,11 +425,6 @@ class LocallyLinearEmbedding(LocalLinearModel):
         -------
         array of shape (n_samples, n_components), or str
             In the kind of the input (numpy, lazy Dask, xarray), or the path `out`.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As in PPCA.transform.
         """
         return self._transform(X, 0, out, overwrite, resume, client)
 

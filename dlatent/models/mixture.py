@@ -204,11 +204,6 @@ class PPCAMixture(Model):
         -------
         array of shape (n_samples, n_mixtures), or str
             Rows with the sum 1, in the kind of the input (numpy, lazy Dask, xarray), or the path `out`.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As in PPCA.transform.
         """
         rows, names = function(self._model.rows.responsibilities), self._model.mixture
         return mapped(self, X, rows, "responsibilities", "mixture", names, run=RowsRun(out, overwrite, resume, client))
@@ -246,11 +241,6 @@ class PPCAMixture(Model):
         -------
         array of shape (n_samples, n_components), or str
             In the kind of the input, or the path `out`.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As in PPCA.transform.
         """
         rows, names = function(self._model.rows.scores), self._model.component
         return mapped(self, X, rows, "scores", "component", names, run=RowsRun(out, overwrite, resume, client))
@@ -294,8 +284,6 @@ class PPCAMixture(Model):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
         DataError
             For another number of latent variables, or labels that are no components.
         """

@@ -419,8 +419,6 @@ class RelationalPPCA(LinearModel):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
         DataError
             For other features, for a singular Δ, or for more than 20,000 samples with edges.
         """
@@ -455,11 +453,6 @@ class RelationalPPCA(LinearModel):
         -------
         Estimate
             The value in nats, and its standard error (0 where log|Δ| is exact); never compare it across γ.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As in `fit` and `transform`.
         """
         return joint_log_likelihood(self, X, graph, precision, None, client, determinant)
 

@@ -85,14 +85,6 @@ def transform(
     array of shape (n_samples, n_components), or str
         In the kind of the input (numpy, lazy Dask, xarray with dims (sample, component)), or the path `out`.
 
-    Raises
-    ------
-    NotFittedError
-        Before `fit`.
-    DataError
-        For other features or another order of them, for labels that the model does not know, and naming row and column
-        of NaN or infinity (of a lazy result when it is computed).
-
     Warns
     -----
     UserWarning
@@ -125,13 +117,6 @@ def posterior(self: LinearModel, X: Data, y: TargetsLike = None, *, client: Wher
         are two covariances (pattern, component, component_2), pattern 0 for samples with targets, and `pattern_of`
         (sample) tells which is whose.  Where entries may be missing each sample has its own (sample, component,
         component_2).
-
-    Raises
-    ------
-    NotFittedError
-        Before `fit`.
-    DataError
-        As in `transform`.
     """
     return posteriors(self, X, encoded(self, X, y), RowsRun(client=client))
 
@@ -187,13 +172,6 @@ def score_samples(self: LinearModel, X: Data, y: TargetsLike = None, *, client: 
     -------
     array of shape (n_samples,)
         In nats, targets on their rank, in the kind of the input.
-
-    Raises
-    ------
-    NotFittedError
-        Before `fit`.
-    DataError
-        As in `transform`.
     """
     targets = encoded(self, X, y)
     density = function(self._rows.log_density)
@@ -292,8 +270,6 @@ def impute(
 
     Raises
     ------
-    NotFittedError
-        Before `fit`.
     DataError
         For other features, infinite values, or sparse data.
     """
@@ -318,11 +294,6 @@ def impute_variance(
     -------
     array of shape (n_samples, n_features), or str
         0 where an entry was observed; in the kind of the input, or the path `out`.
-
-    Raises
-    ------
-    NotFittedError, DataError
-        As in `impute`.
     """
     targets, run = encoded(self, X, y), RowsRun(out, overwrite, resume, client)
     return filled(self, X, targets, function(self._rows.imputed_variance), "imputed_variance", 2, run)

@@ -203,8 +203,6 @@ def predict_proba(
 
     Raises
     ------
-    NotFittedError, DataError
-        As in PPCA.transform.
     AttributeError
         For targets that are no classes.
     """
@@ -220,11 +218,6 @@ def decision_function(self: LinearModel, X: Data, *, client: Where = None) -> Ro
     array of shape (n_samples,) or (n_samples, n_targets)
         In the kind of the input: of two classes the log-odds log p(c₂|x)/p(c₁|x), of more log p(c|x), dims (sample,
         target); of other targets regression values, or scores of the labels.
-
-    Raises
-    ------
-    NotFittedError, DataError
-        As in PPCA.transform.
     """
     return cast(Rows, decisions(targets_of(self), predictions(self, X, RowsRun(client=client))))
 
@@ -259,11 +252,6 @@ def predict(
     variance : array of shape (n_targets,) or (n_samples, n_targets)
         With `return_variance` only: the variance of each target, the same for all samples, or where entries may be
         missing that of each sample.
-
-    Raises
-    ------
-    NotFittedError, DataError
-        As in PPCA.transform.
     """
     targets, run = targets_of(self), RowsRun(client=client)
     values = predicted(targets, predictions(self, X, run))

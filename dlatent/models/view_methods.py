@@ -229,8 +229,6 @@ def transform(
 
     Raises
     ------
-    NotFittedError
-        Before `fit`.
     DataError
         For other features or unknown views, for labels that the model does not know, and as in `fit`.
     """
@@ -375,8 +373,6 @@ def reconstruct(
 
     Raises
     ------
-    NotFittedError
-        Before `fit`.
     DataError
         For unknown views, and as in PPCA.transform.
     """
@@ -405,8 +401,6 @@ def predictive_variance(self: JointModel, from_view: str, to_view: str) -> Array
 
     Raises
     ------
-    NotFittedError
-        Before `fit`.
     DataError
         For unknown views.
     """
@@ -432,8 +426,6 @@ def inverse_transform(self: JointModel, Z: ScoresLike, view: str) -> npt.NDArray
 
     Raises
     ------
-    NotFittedError
-        Before `fit`.
     DataError
         For an unknown view or another number of components.
     """

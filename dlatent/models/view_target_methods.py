@@ -143,8 +143,6 @@ def predict_proba(
 
     Raises
     ------
-    NotFittedError, DataError
-        As in CorrespondencePPCA.transform.
     AttributeError
         For targets that are no classes.
     """
@@ -221,8 +219,6 @@ def predictive_variance(
 
     Raises
     ------
-    NotFittedError
-        Before `fit`.
     DataError
         For unknown views.
     """
