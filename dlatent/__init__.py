@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from dlatent.models.callbacks import Callback as Callback
     from dlatent.models.callbacks import ProgressBar as ProgressBar
     from dlatent.models.callbacks import show_progress as show_progress
-    from dlatent.models.choice import select_n_components as select_n_components
     from dlatent.models.correspondence import CorrespondenceFactorAnalysis as CorrespondenceFactorAnalysis
     from dlatent.models.correspondence import CorrespondencePPCA as CorrespondencePPCA
-    from dlatent.models.correspondence_lle import CorrespondenceLLE as CorrespondenceLLE
-    from dlatent.models.correspondence_lle import self_correspondence as self_correspondence
-    from dlatent.models.correspondence_supervised import (
+    from dlatent.models.correspondence import (
         CorrespondenceSupervisedPPCA as CorrespondenceSupervisedPPCA,
     )
+    from dlatent.models.correspondence_lle import CorrespondenceLLE as CorrespondenceLLE
+    from dlatent.models.correspondence_lle import self_correspondence as self_correspondence
     from dlatent.models.factor_analysis import FactorAnalysis as FactorAnalysis
     from dlatent.models.graph_ppca import GraphPPCA as GraphPPCA
     from dlatent.models.joint_views import JointViews as JointViews
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from dlatent.models.relational import RelationalSupervisedPPCA as RelationalSupervisedPPCA
     from dlatent.models.saved import load as load
     from dlatent.models.scikit import NotFittedError as NotFittedError
+    from dlatent.models.selection import select_n_components as select_n_components
     from dlatent.models.supervised import SupervisedPPCA as SupervisedPPCA
     from dlatent.operators.graph_precision import Estimate as Estimate
     from dlatent.solvers.lle.fit import LocalPlan as LocalPlan
@@ -80,7 +80,7 @@ _MODULES = {
     "Callback": "models.callbacks",
     "ProgressBar": "models.callbacks",
     "show_progress": "models.callbacks",
-    "select_n_components": "models.choice",
+    "select_n_components": "models.selection",
     "NotFittedError": "models.scikit",
     "load": "models.saved",
     "JointViews": "models.joint_views",

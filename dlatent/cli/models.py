@@ -61,7 +61,7 @@ def _add_inputs(parser: argparse.ArgumentParser, model: Model) -> None:
 def _add_hyperparameters(
     parser: argparse.ArgumentParser, model: Model, components: Callable[[str], Any] | None
 ) -> None:
-    from dlatent.models.declared import declared
+    from dlatent.models.hyperparameters import declared
 
     for field, about in declared(model.load()):
         if about.option is None:
@@ -98,7 +98,7 @@ def model_of(arguments: argparse.Namespace) -> PPCA:
 
     Errors: UsageError for options that would be ignored.
     """
-    from dlatent.models.declared import declared
+    from dlatent.models.hyperparameters import declared
 
     model = MODELS[arguments.model]
     given = {field.name: getattr(arguments, field.name, None) for field, _ in declared(model.load())}

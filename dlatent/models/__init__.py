@@ -88,7 +88,7 @@ MODELS = (
     ),
     Model(
         "CorrespondenceSupervisedPPCA",
-        "correspondence_supervised",
+        "correspondence",
         "correspondence-supervised",
         "supervised PPCA of several views of which some rows correspond",
         labels=True,

@@ -13,10 +13,9 @@ from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models.callbacks import Callback
-from dlatent.models.correspondence_table import joined_rows, named, without_labels
-from dlatent.models.declared import model
 from dlatent.models.docstrings import described
 from dlatent.models.features import view_feature_names
+from dlatent.models.hyperparameters import model
 from dlatent.models.inputs import (
     Data,
     Names,
@@ -27,7 +26,7 @@ from dlatent.models.inputs import (
     TargetsLike,
     Views,
 )
-from dlatent.models.joint_views import pairing
+from dlatent.models.joint_views import joined_rows, named, pairing, without_labels
 from dlatent.models.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
 from dlatent.models.map_rows import map_rows, open_input
 from dlatent.solvers.lle.embedding import Reference, interpolated

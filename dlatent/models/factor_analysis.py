@@ -21,9 +21,20 @@ from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, vari
 from dlatent.gaussian.missing_entries.prior import turned
 from dlatent.gaussian.parameters import Parameters
 from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
-from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
-from dlatent.models.hyperparameters import PRIOR, FactorSolver, LinearSolver, Missing, Prior, Rotation
+from dlatent.models.hyperparameters import (
+    PRIOR,
+    SHARED,
+    FactorSolver,
+    LinearSolver,
+    Missing,
+    Parameter,
+    Prior,
+    Rotation,
+    choice,
+    model,
+    parameter,
+)
 from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight
 from dlatent.models.model import LinearModel
 from dlatent.models.ppca import check_warm_start

@@ -12,9 +12,9 @@ from sklearn.utils import estimator_html_repr
 from dlatent.fitted import store
 from dlatent.fitted.fit import Fit, history_dataset, passes_of, summary
 from dlatent.fitted.words import words
-from dlatent.models.declared import declared
 from dlatent.models.docstrings import described
 from dlatent.models.features import feature_names
+from dlatent.models.hyperparameters import declared
 from dlatent.models.inputs import PathLike
 from dlatent.models.scikit import NotFittedError, attribute, without_secrets
 from dlatent.solvers.plan import html_table

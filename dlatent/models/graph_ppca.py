@@ -23,9 +23,19 @@ from dlatent.gaussian.specification import Specification
 from dlatent.models import feature_methods, row_methods
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
-from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
-from dlatent.models.hyperparameters import COUNT, SMOOTHING, Missing, Prior, SmoothedSolver
+from dlatent.models.hyperparameters import (
+    COUNT,
+    SHARED,
+    SMOOTHING,
+    Missing,
+    Parameter,
+    Prior,
+    SmoothedSolver,
+    choice,
+    model,
+    parameter,
+)
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
 from dlatent.models.map_rows import Way, open_edges
 from dlatent.models.model import LinearModel

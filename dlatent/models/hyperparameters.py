@@ -1,21 +1,24 @@
-"""The hyperparameters of the models, each declared once: its type, its default, what it may be, and what it means.
+"""A hyperparameter is described once: constructor, checks, docstring and the options of the command line follow from
+it.
 
-Constructors, their checks and the options of the command line are made of these declarations.
+A class of a model declares `tol: float = parameter(default=1e-9)`; what it is stands in `SHARED` under its name, or is
+given where the class has another meaning for it.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import Field, dataclass, field, fields, replace
 from math import inf
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from textwrap import fill
+from typing import Any, Literal, TypeVar, dataclass_transform, get_args
 
 from dlatent.errors import DataError
-
-if TYPE_CHECKING:
-    pass
+from dlatent.models.docstrings import SECTIONS, entries, parsed
 
 T = TypeVar("T")
 LinearSolver = Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"]
@@ -145,3 +148,164 @@ PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.t
 MISSING = "nan: NaN is a missing entry; unstored: so is what a sparse store does not hold"
 SOLVER = "auto: the planner chooses; em: textbook EM"
 """Help for models of which several solvers find the same maximum."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A hyperparameter.
+
+    Parameters
+    ----------
+    allowed : which values it may have.
+    kind : its type as users read it.
+    text : what it means, the first sentence in short, as the command line shows it.
+    option, letter : its names on the command line; by default the name, None where it has none there.
+    short : what a value is called there.
+    """
+
+    allowed: Allowed
+    kind: str
+    text: str
+    option: str | None = ""
+    letter: str = ""
+    short: str = ""
+
+    @property
+    def words(self) -> str:
+        """The help of the command line."""
+        first = re.split(r"\.\s+(?=[A-Z])", self.text)[0].rstrip(".").replace("`", "")
+        return first if first[1:2].isupper() or first[1:2] in (",", "-") else first[0].lower() + first[1:]
+
+
+def choice(values: Any, text: str, *, none: bool = False, option: str | None = "") -> Parameter:
+    """A hyperparameter that is one of the words of a Literal."""
+    allowed = _among(*get_args(values))
+    kind = "{" + ", ".join(f'"{word}"' for word in get_args(values)) + "}"
+    return Parameter(allowed.or_none() if none else allowed, kind, text, option)
+
+
+SHARED = {
+    "n_components": Parameter(
+        COMPONENTS,
+        "int",
+        "K, the number of latent variables; less than the number of samples, and at most that of features.",
+        option="components",
+        letter="k",
+        short="K",
+    ),
+    "tol": Parameter(
+        POSITIVE, "float", "Relative distance of the log-likelihood from its maximum at which a fit stops."
+    ),
+    "max_iter": Parameter(
+        COUNT.or_none(),
+        "int",
+        'Most passes over the data (by default 60), or EM iterations with `solver="em"` (by default 2,000).',
+        short="N",
+    ),
+    "random_state": Parameter(
+        ANYTHING, "int or numpy.random.Generator", "Seed of the first directions.", option="seed"
+    ),
+    "solver": choice(
+        LinearSolver,
+        'How the maximum is found.  "auto" takes the cheapest of those that find the global maximum: "covariance" '
+        '(one pass, D² numbers), "krylov" (about ten passes, D·K) and, with fewer samples than features, "gram" (two '
+        'passes, N² numbers); data with missing entries go by "accelerated_em" (about twenty passes).  "em" is '
+        "textbook EM, for teaching and checking.",
+    ),
+    "noise_floor": Parameter(
+        PART,
+        "float",
+        "Smallest noise variance, as a fraction of the mean variance of the features; what is less than rounding "
+        "counts as that.",
+        short="FRACTION",
+    ),
+    "zero_rows": choice(
+        ZeroRows,
+        'What becomes of rows of zeros.  "keep" fits them, and a warning counts them; "raise" stops at the first.',
+    ),
+    "missing": choice(
+        Missing,
+        'Which entries are missing.  "raise" raises for NaN.  With "nan" the entries of dense data that are NaN are '
+        'missing; with "unstored" the stored entries of sparse data, zeros among them, are the observed ones.  The '
+        "model is then that of the observed entries, wherever they are, and all methods take such rows, too.",
+    ),
+    "prior": Parameter(
+        PRIOR,
+        '{"auto", "ml", "ard"} or float',
+        'Prior of the loadings.  "auto" is "ard" with missing entries, and "ml" for complete data.  "ml" is none: '
+        'maximum likelihood, which overfits where entries are few.  "ard" (automatic relevance determination) gives '
+        "the loadings of each component a normal prior whose variance the evidence chooses, and switches off "
+        "components that the data do not support, so that `n_components` may be generous; with missing entries the "
+        "means of the features have a common normal prior, too.  A number is the variance of all loadings, in "
+        "squared units of the features, where it is known beforehand; no component is switched off.  What is "
+        "maximised is a lower bound of the likelihood; of complete data its maximum follows from eigenvalues, "
+        "without a further pass.",
+    ),
+    "warm_start": Parameter(
+        TRUTH,
+        "bool",
+        "With missing entries: go on from the parameters of the last fit, or of the saved model, instead of looking "
+        "for starts.",
+        option=None,
+    ),
+    "target_type": choice(
+        TargetType,
+        'What the targets are.  Labels of any dtype (one-of-C inside), a matrix of 0 and 1, or numbers; "auto" looks.',
+    ),
+    "target_noise_floor": Parameter(
+        PART, "float", "Smallest noise variance of the targets, as a fraction of their mean variance.", short="FRACTION"
+    ),
+    "head": choice(
+        Head,
+        'What predicts targets from E[z|x].  "auto" is estimated after the fit from the samples with targets, with a '
+        'prior whose variance the evidence chooses; "likelihood" is what the model of the fit says.',
+    ),
+}
+"""Hyperparameters that mean the same in several models, by their names."""
+
+
+def parameter(described: Parameter | None = None, *, default: Any, kw_only: bool = True) -> Any:
+    """A hyperparameter with its default; what it is stands in `SHARED`, or is given."""
+    return field(default=default, kw_only=kw_only, metadata={"declared": described})
+
+
+def declared(cls: Any) -> list[tuple[Field[Any], Any]]:
+    """The hyperparameters of a model, in the order of its constructor, and what is known of them."""
+    found = [(one, one.metadata["declared"] or SHARED[one.name]) for one in fields(cls)]
+    return sorted(found, key=lambda pair: bool(pair[0].kw_only))
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))
+def model(cls: type[T]) -> type[T]:
+    """Make the constructor of a class of its hyperparameters, and complete its docstring by them and by its fitted
+    attributes, the properties whose names end in an underscore."""
+    complete = dataclass(eq=False, repr=False, kw_only=True)(cls)
+    sections = parsed(complete.__doc__ or "")
+    sections["Parameters"] = "\n".join(_entry(one, about) for one, about in declared(complete))
+    sections["Attributes"] = "\n".join((dict(_attributes(complete)) | entries(sections.get("Attributes", ""))).values())
+    body = (f"{title}\n{'-' * len(title)}\n{sections[title]}" for title in SECTIONS if sections.get(title))
+    complete.__doc__ = "\n\n".join([sections[""], *body]) + "\n"
+    return complete
+
+
+def _entry(one: Field[Any], about: Parameter) -> str:
+    default = f"{one.default:g}" if type(one.default) is float and one.default else json.dumps(one.default)
+    default = {"true": "True", "false": "False"}.get(default, default)
+    header = f"{one.name} : {about.kind}, {'optional' if one.default is None else f'default {default}'}"
+    return f"{header}\n{_indented(about.text)}"
+
+
+def _attributes(cls: Any) -> Iterator[tuple[str, str]]:
+    """The fitted attributes of a class and its bases; a property says its type, a colon, and what it is."""
+    known = {
+        name: member for base in reversed(cls.__mro__) if base.__module__.startswith("dlatent.")
+        for name, member in vars(base).items() if isinstance(member, property)
+    }  # fmt: skip
+    for name, member in known.items():
+        if name.endswith("_") and not name.startswith("_"):
+            kind, _, text = " ".join((member.__doc__ or "").split()).partition(": ")
+            yield name, f"{name} : {kind}\n{_indented(text)}"
+
+
+def _indented(text: str) -> str:
+    return fill(text, 114, initial_indent="    ", subsequent_indent="    ")

@@ -1,18 +1,216 @@
-"""Views that are cut along their joint samples, as one table is along its rows."""
+"""Which rows of several views are the same sample: from pairs, from a table, or from labels that the views share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import xarray as xr
 
+from dlatent.arrays import DataSource
+from dlatent.containers import plain_numbers, refuse_mask
 from dlatent.errors import DataError
-from dlatent.models.correspondence_table import joined_rows, named, without_labels
 from dlatent.models.docstrings import described
 from dlatent.models.inputs import Names, Pairing, Views
+from dlatent.models.labelled import as_frame, is_frame, plain_rows
 from dlatent.models.map_rows import open_input
 from dlatent.stores.joint_rows import Table
+from dlatent.stores.label_files import read_labels
+
+
+def named(views: Any) -> dict[str, Any]:
+    """Views by name: a mapping as it is, a sequence under the names "0", "1", …"""
+    if isinstance(views, Mapping):
+        if not views or not all(isinstance(name, str) for name in views):
+            raise DataError("views are given as a mapping from names to data; every name must be a text")
+        return {name: as_frame(data) for name, data in views.items()}
+    if isinstance(views, (list, tuple)):
+        return {str(number): as_frame(data) for number, data in enumerate(views)}
+    raise DataError(
+        f"views are of type {type(views).__name__}; give a mapping from names to data, or a list of data, one for each "
+        "view"
+    )
+
+
+def joined_rows(correspondence: Any, on: Any, data: Mapping[str, Any], sources: Mapping[str, DataSource]) -> Table:
+    """The table of all samples: rows of each view (samples, views), −1 where a sample lacks the view.
+
+    First the samples that the correspondence lists, in its order, then the other rows of each view in order.
+    Errors: DataError naming view and row for rows that are none, or that are listed twice; for no correspondence, and
+    for views that share no sample with the others.
+    """
+    if (correspondence is None) == (on is None):
+        raise DataError(
+            "give either correspondence=… (pairs of rows, or a table with a column for each view) or on=… (the name of "
+            "the labels that the views share)"
+        )
+    names, lengths = list(sources), [source.shape[0] for source in sources.values()]
+    if on is None:
+        _check_places(sources)
+    listed = _by_labels(on, data, sources) if on is not None else _as_table(correspondence, names)
+    _check_table(listed, names, lengths)
+    rest = []
+    for view, length in enumerate(lengths):
+        known = np.zeros(length, dtype=bool)
+        known[listed[listed[:, view] >= 0, view]] = True
+        alone = np.flatnonzero(~known)
+        lines = np.full((len(alone), len(names)), -1, dtype=np.int64)
+        lines[:, view] = alone
+        rest.append(lines)
+    table = np.vstack([listed, *rest])
+    _check_connected(table, names)
+    return table
+
+
+def _check_places(sources: Mapping[str, DataSource]) -> None:
+    """Refuse numbers of rows where the rows of a view no longer lie as they came, so that there are two for each."""
+    for name, source in sources.items():
+        if (origin := source.labels.origin) is not None:
+            how = "dropped when its store was ingested" if origin.rows > source.shape[0] else "moved by reorder"
+            raise DataError(
+                f"rows of view {name!r} were {how}, so that it is not clear which rows the numbers of a correspondence "
+                "name; use on='index', the names of rows in the stores (where they have no others, the numbers they "
+                "had in the file), or on={name: labels, …}"
+            )
+
+
+def _as_table(correspondence: Any, names: list[str]) -> Table:
+    """A table of integers with a column for each view, from an array, a data frame or a DataArray."""
+    values = correspondence
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):
+        lacking = [name for name in names if name not in values.columns]
+        if lacking:
+            raise DataError(
+                f"the correspondence has columns {list(values.columns)}; a column {lacking[0]!r} is missing"
+            )
+        values = values[names].to_numpy()
+    elif isinstance(values, xr.DataArray):
+        own = values.dims[-1]
+        if own in values.coords and set(names) <= set(values[own].values.tolist()):
+            values = values.sel({own: names})
+        values = values.values if values.chunks is None else values.data
+    table: npt.NDArray[Any] = plain_numbers(values, "the correspondence")
+    if table.ndim != 2 or table.shape[1] != len(names):
+        raise DataError(
+            f"the correspondence has shape {table.shape}; expected (samples, {len(names)}), for each of the views "
+            f"{', '.join(names)} a row number, or −1 where a sample lacks the view"
+        )
+    if table.dtype.kind == "f":
+        table = np.where(np.isnan(table), -1, table)
+    if table.dtype.kind not in "iuf" or (table != np.floor(table)).any():
+        raise DataError(f"the correspondence has dtype {table.dtype}; expected whole numbers of rows, counted from 0")
+    return table.astype(np.int64)
+
+
+def _check_table(table: Table, names: list[str], lengths: list[int]) -> None:
+    for view, (name, length) in enumerate(zip(names, lengths, strict=True)):
+        column = table[:, view]
+        outside = np.flatnonzero((column < -1) | (column >= length))
+        if len(outside):
+            line = int(outside[0])
+            raise DataError(
+                f"line {line} of the correspondence names row {column[line]} of view {name!r}, which has {length} rows"
+            )
+        twice = np.flatnonzero(np.bincount(column[column >= 0]) > 1)
+        if len(twice):
+            row = int(twice[0])
+            lines = np.flatnonzero(column == row)[:2].tolist()
+            raise DataError(
+                f"view {name!r}, row {row} is in two correspondences (lines {lines[0]} and {lines[1]}): a row is one "
+                "sample, list it once with all its counterparts"
+            )
+    if (table < 0).all(axis=1).any():
+        line = int(np.flatnonzero((table < 0).all(axis=1))[0])
+        raise DataError(f"line {line} of the correspondence names no row of any view")
+
+
+def _check_connected(table: Table, names: list[str]) -> None:
+    """Views that share no samples, not even by way of other views, have no common coordinates."""
+    reached, waiting = {0}, [0]
+    has = table >= 0
+    while waiting:
+        together = has[has[:, waiting.pop()]].any(axis=0)
+        fresh = set(np.flatnonzero(together).tolist()) - reached
+        reached |= fresh
+        waiting += fresh
+    if len(reached) < len(names):
+        alone = next(name for view, name in enumerate(names) if view not in reached)
+        raise DataError(
+            f"view {alone!r} shares no sample with {names[0]!r}, not even by way of other views: without a "
+            "correspondence there are no common coordinates; list some, or fit the view by itself"
+        )
+
+
+def _by_labels(on: Any, data: Mapping[str, Any], sources: Mapping[str, DataSource]) -> Table:
+    """The samples whose labels occur in more than one view, in the order of the first view that has them."""
+    names = list(sources)
+    places: dict[Any, list[int]] = {}
+    for view, name in enumerate(names):
+        labels = labels_of(on, name, data[name], sources[name])
+        if len(labels) != sources[name].shape[0]:
+            raise DataError(f"view {name!r} has {sources[name].shape[0]} rows, but {len(labels)} labels")
+        for row, label in enumerate(labels):
+            if _nothing(label):
+                continue
+            found = places.setdefault(label, [-1] * len(names))
+            if found[view] >= 0:
+                raise DataError(
+                    f"view {name!r} has the label {label!r} in rows {found[view]} and {row}; labels that join "
+                    "views must be unique in each"
+                )
+            found[view] = row
+    shared = [rows for rows in places.values() if sum(row >= 0 for row in rows) > 1]
+    if not shared:
+        raise DataError(f"no label occurs in two of the views {', '.join(map(repr, names))}; check their labels")
+    return np.array(shared, dtype=np.int64)
+
+
+def _nothing(label: Any) -> bool:
+    return label is None or label == "" or label != label
+
+
+def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Sequence[Any]:
+    """The labels of a view's rows: given as an array, or by the name of a coordinate, an index or a column."""
+    if isinstance(on, Mapping):
+        if name not in on:
+            raise DataError(f"on has labels for {', '.join(map(repr, on))}; those of view {name!r} are missing")
+        return _listed(plain_rows(on[name], source.labels, "labels"), name)
+    if not isinstance(on, str):
+        raise DataError(f"on is {on!r}; give the name of the labels, or a mapping from views to arrays of labels")
+    if isinstance(data, (xr.DataArray, xr.Dataset)):
+        if on in data.coords and data.coords[on].ndim == 1:
+            return _listed(data.coords[on].values, name)
+        raise DataError(f"view {name!r} has no coordinate {on!r}; it has {', '.join(map(str, data.coords)) or 'none'}")
+    if is_frame(data):
+        if hasattr(data, "index") and data.index.name == on:
+            return _listed(data.index, name)
+        if on in data.columns:
+            return _listed(data[on], name)
+    if source.labels.samples is not None and on in (source.labels.dims[0], "index"):
+        return _listed(source.labels.samples, name)
+    if isinstance(data, (str, os.PathLike)):
+        return _listed(read_labels(data, on), name)
+    raise DataError(
+        f"view {name!r} is a {source.description} without labels {on!r}; give on={{{name!r}: labels, …}}, or "
+        "correspondence=…"
+    )
+
+
+def _listed(labels: Any, name: str) -> list[Any]:
+    found: npt.NDArray[Any] = refuse_mask(labels, f"on[{name!r}]")
+    if found.ndim != 1:
+        raise DataError(f"the labels of view {name!r} have shape {found.shape}; expected one for each row")
+    return list(found.tolist())
+
+
+def without_labels(data: Any, on: Any) -> Any:
+    """The data of a view without the column of labels, where a data frame has it among the features."""
+    if isinstance(on, str) and is_frame(data) and on in data.columns:
+        return data.drop(columns=on) if hasattr(data, "iloc") else data.drop(on)
+    return data
 
 
 @described

@@ -18,18 +18,22 @@ from dlatent.errors import DataError
 from dlatent.fitted.kernel import Compared, KernelGaussian
 from dlatent.gaussian.specification import Specification, View
 from dlatent.models import fit_methods, row_methods, target_methods
-from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.hyperparameters import (
     BANDWIDTH,
     COUNT,
     KERNEL,
     NUMBER,
     PLACE,
+    SHARED,
     Float,
     Head,
     KernelName,
     KernelSolver,
+    Parameter,
     TargetType,
+    choice,
+    model,
+    parameter,
 )
 from dlatent.models.inputs import Data, Mask, PathLike, Seed, TargetsLike
 from dlatent.models.map_rows import open_input

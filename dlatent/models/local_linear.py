@@ -23,10 +23,19 @@ from dlatent.gaussian.kernel_passes import stacked
 from dlatent.models import fitted_methods
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
-from dlatent.models.declared import Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
 from dlatent.models.features import KnownFeatures, feature_names, outside
-from dlatent.models.hyperparameters import COUNT, PART_OF_TRACE, Disconnected, EigenSolver, Neighbors
+from dlatent.models.hyperparameters import (
+    COUNT,
+    PART_OF_TRACE,
+    Disconnected,
+    EigenSolver,
+    Neighbors,
+    Parameter,
+    choice,
+    model,
+    parameter,
+)
 from dlatent.models.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.models.map_rows import map_rows, open_input
 from dlatent.models.scikit import Estimator

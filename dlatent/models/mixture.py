@@ -19,10 +19,18 @@ from dlatent.fitted.mixture import ComponentFeatureNoise, ComponentNoise, Mixtur
 from dlatent.fitted.rows import function
 from dlatent.gaussian.dimension import free_numbers
 from dlatent.models import fit_methods, fitted_methods, row_methods
-from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
 from dlatent.models.feature_methods import latent
-from dlatent.models.hyperparameters import COUNT, MixtureNoise, MixtureSolver
+from dlatent.models.hyperparameters import (
+    COUNT,
+    SHARED,
+    MixtureNoise,
+    MixtureSolver,
+    Parameter,
+    choice,
+    model,
+    parameter,
+)
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.models.model import Model
 from dlatent.models.row_methods import RowsRun, mapped

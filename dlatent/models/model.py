@@ -11,9 +11,8 @@ from dlatent.arrays import Array, Integers
 from dlatent.fitted.linear import Linear
 from dlatent.fitted.rows import MissingEntries
 from dlatent.models import fitted_methods
-from dlatent.models.declared import model, parameter
 from dlatent.models.features import KnownFeatures
-from dlatent.models.hyperparameters import ZeroRows
+from dlatent.models.hyperparameters import ZeroRows, model, parameter
 from dlatent.models.inputs import Seed
 from dlatent.models.scikit import Estimator
 from dlatent.models.table import ONLY_DENSE

@@ -10,8 +10,18 @@ import xarray as xr
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
 from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
-from dlatent.models.declared import Parameter, model, parameter
-from dlatent.models.hyperparameters import COUNT, COUNT_OR_RULE, TRUTH, LinearSolver, Missing, Prior, Rule
+from dlatent.models.hyperparameters import (
+    COUNT,
+    COUNT_OR_RULE,
+    TRUTH,
+    LinearSolver,
+    Missing,
+    Parameter,
+    Prior,
+    Rule,
+    model,
+    parameter,
+)
 from dlatent.models.inputs import Data, SampleWeight
 from dlatent.models.model import LinearModel
 from dlatent.models.table import table_task, weighted

@@ -20,9 +20,21 @@ from dlatent.gaussian.specification import Specification
 from dlatent.models import feature_methods, row_methods, target_methods
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
-from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
-from dlatent.models.hyperparameters import NOT_NEGATIVE, POSITIVE, GraphSolver, Head, Prior, Start, TargetType
+from dlatent.models.hyperparameters import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARED,
+    GraphSolver,
+    Head,
+    Parameter,
+    Prior,
+    Start,
+    TargetType,
+    choice,
+    model,
+    parameter,
+)
 from dlatent.models.inputs import Data, GraphLike, Mask, PathLike, TargetsLike
 from dlatent.models.map_rows import open_edges
 from dlatent.models.model import LinearModel

@@ -9,8 +9,7 @@ import xarray as xr
 
 from dlatent.errors import DataError
 from dlatent.models import feature_methods, row_methods, target_methods
-from dlatent.models.declared import SHARED, model, parameter
-from dlatent.models.hyperparameters import Head, LinearSolver, Missing, Prior, TargetType
+from dlatent.models.hyperparameters import SHARED, Head, LinearSolver, Missing, Prior, TargetType, model, parameter
 from dlatent.models.inputs import Data, Mask, TargetsLike
 from dlatent.models.model import LinearModel
 from dlatent.models.table import table_task, with_targets

@@ -27,11 +27,10 @@ from dlatent.gaussian.joint import (
 from dlatent.gaussian.likelihood import predict_view
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback, shown
-from dlatent.models.correspondence_table import joined_rows, named
 from dlatent.models.docstrings import described
 from dlatent.models.feature_methods import covariance_of, drawn, latent
 from dlatent.models.inputs import Data, Names, Pairing, PathLike, Rows, ScoresLike, Seed, TargetsLike, Views
-from dlatent.models.joint_views import pairing
+from dlatent.models.joint_views import joined_rows, named, pairing
 from dlatent.models.labelled import plain_rows
 from dlatent.models.map_rows import map_rows
 from dlatent.models.row_methods import RowsRun, posterior_dataset

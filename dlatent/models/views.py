@@ -23,12 +23,10 @@ from dlatent.gaussian.joint import MeanRequest, block_view_means
 from dlatent.gaussian.moments import count_empty_views, representable
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.views import Arrangement
-from dlatent.models.correspondence_table import joined_rows, named, without_labels
-from dlatent.models.declared import SHARED, choice, model, parameter
 from dlatent.models.features import KnownFeatures, view_feature_names
-from dlatent.models.hyperparameters import GraphSolver
+from dlatent.models.hyperparameters import SHARED, GraphSolver, choice, model, parameter
 from dlatent.models.inputs import Names, Pairing, Views
-from dlatent.models.joint_views import pairing
+from dlatent.models.joint_views import joined_rows, named, pairing, without_labels
 from dlatent.models.map_rows import open_input
 from dlatent.models.model import Model
 from dlatent.models.table import table_fields
