@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, Features, Integers
-from dlatent.errors import StoreError
+from dlatent.errors import DataError, StoreError
 from dlatent.fitted.fit import FittedModel, Report
 from dlatent.fitted.labels import FeatureLabels
 from dlatent.fitted.stored import part, stored
@@ -89,6 +89,40 @@ class Mixture(FittedModel):
             raise StoreError(f"the weights of the mixture add up to {self.weights.sum():.10g}, not to 1")
         if not self.loadings.shape[2]:
             raise StoreError("the model has no component")
+
+    @classmethod
+    def of(cls, solution: Solution, labels: FeatureLabels) -> Mixture:
+        """What a solver found; one component is fitted as PPCA or factor analysis, and has no weight."""
+        specification = solution.specification
+        weights, (loadings, mean, variance) = solution.weights, solution.parameters[:3]
+        if weights is None:
+            weights, loadings, mean, variance = np.ones(1), loadings[None], mean[None], variance[None]
+        shared = specification.views[0].shared
+        variance = variance[:, 0] if shared else variance
+        noise = variance, specification.floors, np.array(solution.at_floor).reshape(variance.shape)
+        return cls(
+            mixture=np.arange(len(weights)),
+            weights=weights,
+            loadings=loadings,
+            mean=mean,
+            noise=ComponentNoise(*noise) if shared else ComponentFeatureNoise(*noise),
+            views=np.array([view.name for view in specification.views]),
+            component=np.arange(specification.n_components),
+            view_samples=np.array(solution.view_samples),
+            total_variance=np.array(solution.total_variance),
+            labels=labels,
+        )
+
+    def means_given(self, z: Array, chosen: npt.NDArray[Any]) -> Array:
+        """The means of the features (n, D) given latent variables and the component of each row.  Errors: DataError."""
+        if chosen.shape != (len(z),) or chosen.dtype.kind not in "iu" or not np.isin(chosen, self.mixture).all():
+            raise DataError(
+                f"the labels must be {len(z)} whole numbers from 0 to {len(self.weights) - 1}, as `predict` gives them"
+            )
+        means = np.empty((len(z), self.mean.shape[1]))
+        for c in self.mixture:
+            means[chosen == c] = z[chosen == c] @ self.components[c] + self.mean[c]
+        return means
 
     @cached_property
     def parameters(self) -> MixtureParameters:

@@ -17,7 +17,7 @@ from dlatent.models.hyperparameters import FactorSolver, Head, TargetType, ViewN
 from dlatent.models.inputs import Mask, Names, Pairing, Views
 from dlatent.models.labelled import plain_rows
 from dlatent.models.task import Task
-from dlatent.models.view_methods import Targets
+from dlatent.models.view_rows import Targets
 from dlatent.models.views import (
     TARGETS,
     JointModel,

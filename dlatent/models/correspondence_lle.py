@@ -14,6 +14,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
+from dlatent.models.embedding import REFERENCE_BYTES, embedded, plan_of, rows_of
 from dlatent.models.features import view_feature_names
 from dlatent.models.hyperparameters import model
 from dlatent.models.inputs import (
@@ -27,8 +28,9 @@ from dlatent.models.inputs import (
     Views,
 )
 from dlatent.models.joint_views import joined_rows, named, pairing, without_labels
-from dlatent.models.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
+from dlatent.models.local_linear import LocalLinearModel
 from dlatent.models.map_rows import map_rows, open_input
+from dlatent.models.task import FitRun
 from dlatent.solvers.lle.embedding import Reference, interpolated
 from dlatent.solvers.lle.fit import LocalPlan
 from dlatent.stores.joint_rows import Table
@@ -73,7 +75,7 @@ class CorrespondenceLLE(LocalLinearModel):
             For data that cannot be embedded.
         """
         self._check()
-        return {name: self._plan(open_input(data)[0]) for name, data in named(views).items()}
+        return {name: plan_of(self, open_input(data)[0]) for name, data in named(views).items()}
 
     @described
     def fit(
@@ -106,7 +108,7 @@ class CorrespondenceLLE(LocalLinearModel):
         data = named(views)
         sources = {name: open_input(without_labels(own, on))[0] for name, own in data.items()}
         table = joined_rows(pairing(views, correspondence, on), on, data, sources)
-        return self._embed(list(sources), list(sources.values()), table, client, callbacks, checkpoint, resume)
+        return self._become(embedded(self, sources, table, FitRun(client, callbacks, checkpoint, resume)))
 
     @property
     def samples_(self) -> Table:

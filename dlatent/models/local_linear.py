@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
@@ -11,20 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, DataSource, Features
-from dlatent.blas import pinned
-from dlatent.engine.connect import Where, connect
-from dlatent.engine.session import Session
-from dlatent.errors import ConvergenceWarning, DataError, DataWarning
-from dlatent.fitted.embedding import Embedding, FittedView, TrainingViews
-from dlatent.fitted.fit import Fit, Report
-from dlatent.fitted.grid import cells_named
-from dlatent.gaussian.kernel_passes import stacked
+from dlatent.arrays import Array, Features
+from dlatent.engine.connect import Where
+from dlatent.errors import DataError
+from dlatent.fitted.embedding import Embedding
 from dlatent.models import fitted_methods
-from dlatent.models.callbacks import Callback, Listeners, require_callbacks
-from dlatent.models.checkpoints import checkpointed
+from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
-from dlatent.models.features import KnownFeatures, feature_names, outside
+from dlatent.models.embedding import REFERENCE_BYTES, embedded, places_of, plan_of
+from dlatent.models.features import KnownFeatures, feature_names
 from dlatent.models.hyperparameters import (
     COUNT,
     PART_OF_TRACE,
@@ -39,20 +33,9 @@ from dlatent.models.hyperparameters import (
 from dlatent.models.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.models.map_rows import map_rows, open_input
 from dlatent.models.scikit import Estimator
-from dlatent.models.task import initial_mean, sound_algebra
-from dlatent.order import groups
+from dlatent.models.task import FitRun
 from dlatent.solvers.lle.embedding import Reference, interpolated
-from dlatent.solvers.lle.fit import Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
-from dlatent.solvers.lle.neighbours import Neighbours, approximate_neighbours
-from dlatent.stores.joint_rows import Table
-from dlatent.stores.places import read_places, require_apart
-
-REFERENCE_BYTES = 2**30
-"""Training rows are kept for new samples up to this size."""
-FACTOR_SHARE = 0.4
-"""Part of the driver's memory that the factors of the eigenvectors may have."""
-SHOWN = 5
-
+from dlatent.solvers.lle.fit import LocalPlan
 
 NEIGHBORS = Parameter(
     COUNT, "int", "k, neighbours of each sample, found in each view by itself where there are several."
@@ -157,132 +140,6 @@ class LocalLinearModel(Estimator):
     def _n_features_out(self) -> int:
         return int(self.embedding_.shape[1])
 
-    def _plan(self, source: DataSource) -> LocalPlan:
-        rows = source.shape[0]
-        if self.n_neighbors >= rows:
-            raise DataError(
-                f"n_neighbors is {self.n_neighbors}, but the {source.description} has {rows} samples, which allow at "
-                f"most {rows - 1}; ask for fewer"
-            )
-        sizes = [block.nbytes for block in source.blocks]
-        cut = [sum(sizes[group.start : group.stop]) for group in groups(sizes)]
-        per_row = source.shape[1] if not source.sparse else (source.nnz or source.nbytes / 12) / rows
-        kept = source.nbytes if source.nbytes <= REFERENCE_BYTES else 0
-        return make_local_plan(source.shape, cut, int(self.n_neighbors), per_row, source.description, kept)
-
-    def _embed(
-        self,
-        names: Sequence[str],
-        sources: Sequence[DataSource],
-        table: Table,
-        client: Where,
-        callbacks: Sequence[Callback],
-        checkpoint: PathLike | None,
-        resume: bool,
-    ) -> Self:
-        """Embed data sets together, and become what comes of it."""
-        callbacks = require_callbacks(callbacks)
-        if self.n_components >= len(table) - 1:
-            raise DataError(
-                f"n_components is {self.n_components}, but {len(table)} samples allow at most {len(table) - 2}"
-            )
-        plans = [self._plan(source) for source in sources]
-        data = {**dict(zip(names, sources, strict=True)), "table": table}
-        if checkpoint is not None:
-            require_apart(checkpoint, *sources)
-        with (
-            connect(sources[0], client=client) as session,
-            checkpointed(checkpoint, resume, self, data, {}, session) as session.journal,
-            pinned(),
-            sound_algebra(),
-        ):
-            for plan in plans:
-                require_room(plan, session.available)
-            views = tuple(
-                FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid)
-                for name, source in zip(names, sources, strict=True)
-            )
-            journal = None if session.journal is None else session.journal.identity
-            found = [self._graph(*own, session, callbacks) for own in zip(views, sources, plans, strict=True)]
-        graphs, recalls = zip(*found, strict=True)
-        with pinned(), sound_algebra():
-            embedded = embed(
-                graphs,
-                places_of(table, [source.shape[0] for source in sources]),
-                len(table),
-                int(self.n_components),
-                memory=FACTOR_SHARE * session.resources.driver_memory,
-                solver=self.eigen_solver,
-                check=partial(self._check_joined, views=views, table=table),
-            )
-        eigen, separate = embedded.eigen, np.full(len(table), -1, dtype=np.int64)
-        for number, members in enumerate(embedded.separate):
-            separate[members] = number
-        fitted = Embedding(
-            coordinates=embedded.coordinates,
-            eigenvalues=eigen.values,
-            table=table,
-            separate=separate,
-            views=np.array(names),
-            component=np.arange(embedded.coordinates.shape[1]),
-            training=TrainingViews(views),
-            n_neighbors=int(self.n_neighbors),
-            eigen_solver=eigen.solver,
-            eigen_residual=eigen.residual,
-            predicted_fill=eigen.fill,
-            recall=tuple(recalls),
-        )
-        report = Report(None, None, embedded.converged, 0, len(table), {}, (), (), tuple(session.passes))
-        self._become(Fit(fitted, report, places=read_places(*sources), checkpoint=journal))
-        if not embedded.converged:
-            warnings.warn(
-                f"the eigenvectors are known to {eigen.residual:.1e} of their eigenvalues only ({eigen.solver}); "
-                f"install pyamg (pip install pyamg), or use eigen_solver='direct' where memory allows",
-                ConvergenceWarning,
-                stacklevel=outside(),
-            )
-        return self
-
-    def _graph(
-        self, view: FittedView, source: DataSource, plan: LocalPlan, session: Session, callbacks: Sequence[Callback]
-    ) -> tuple[Graph, float]:
-        recalls = [1.0]
-
-        def approximate() -> Neighbours:
-            if view.rows is None:
-                raise DataError(
-                    f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB, and approximate neighbours "
-                    "are found in memory; use neighbors='exact'"
-                )
-            found, recalls[0] = approximate_neighbours(view.rows, plan.n_neighbors, shift)
-            return found
-
-        others = approximate if self.neighbors == "approximate" else None
-        listeners = Listeners(callbacks, plan)
-        with session.over(source) as own, listeners.told(), cells_named({None: source.labels.grid}):
-            shift = initial_mean(own)
-            own.on_pass, own.on_progress = listeners.on_pass, listeners.on_task
-            return make_graph(own.run, shift, plan, float(self.reg), others), recalls[0]
-
-    def _check_joined(
-        self, separate: tuple[npt.NDArray[np.int64], ...], views: tuple[FittedView, ...], table: Table
-    ) -> None:
-        """Refuse a graph that falls apart, or warn of it."""
-        if len(separate) == 1:
-            return
-        sizes = ", ".join(str(len(members)) for members in separate[:SHOWN])
-        more = ", …" if len(separate) > SHOWN else ""
-        examples = ", ".join(_row_of(int(row), views, table) for row in separate[-1][:SHOWN])
-        bridges = ", or give correspondences between them" if len(views) > 1 else ""
-        text = (
-            f"the graph of {self.n_neighbors} neighbours has {len(separate)} sets of samples without neighbours "
-            f"outside (of {sizes}{more}; the last holds {examples}), and the smallest eigenvectors would do no more "
-            f"than tell them apart; raise n_neighbors, embed the sets one by one{bridges}"
-        )
-        if self.disconnected == "raise":
-            raise DataError(f"{text}; or see them all the same with disconnected='keep'")
-        warnings.warn(text, DataWarning, stacklevel=outside())
-
     def _reference(self, view: int, values: Any) -> Reference:
         """The training rows of a view, with values for each."""
         own = self._embedding.training.views[view]
@@ -357,7 +214,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
             For data that cannot be embedded.
         """
         self._check()
-        return self._plan(open_input(X, dim=dim, weights=weights)[0])
+        return plan_of(self, open_input(X, dim=dim, weights=weights)[0])
 
     @described
     def fit(
@@ -390,7 +247,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
         self._check()
         source, _ = open_input(X, dim=dim, weights=weights)
         table = np.arange(source.shape[0])[:, None]
-        return self._embed(["X"], [source], table, client, callbacks, checkpoint, resume)
+        return self._become(embedded(self, {"X": source}, table, FitRun(client, callbacks, checkpoint, resume)))
 
     @described
     def fit_transform(
@@ -436,32 +293,6 @@ class LocallyLinearEmbedding(LocalLinearModel):
             In the kind of the input (numpy, lazy Dask, xarray), or the path `out`.
         """
         return self._transform(X, 0, out, overwrite, resume, client)
-
-
-def rows_of(source: DataSource) -> Features | None:
-    """All rows of the data, for new samples, where they are not too many."""
-    if source.nbytes > REFERENCE_BYTES:
-        return None
-    return stacked(tuple(block.load() for block in source.blocks))
-
-
-def _row_of(sample: int, views: tuple[FittedView, ...], table: Table) -> str:
-    """A sample by its row."""
-    if len(views) == 1:
-        return f"row {sample}"
-    view = int(np.flatnonzero(table[sample] >= 0)[0])
-    return f"row {table[sample, view]} of {views[view].name!r}"
-
-
-def places_of(table: Table, rows: Sequence[int]) -> list[npt.NDArray[np.int64]]:
-    """The sample of each row of each view."""
-    places = []
-    for view, count in enumerate(rows):
-        place = np.empty(count, dtype=np.int64)
-        present = np.flatnonzero(table[:, view] >= 0)
-        place[table[present, view]] = present
-        places.append(place)
-    return places
 
 
 def _interpolated_rows(features: Features, _targets: Any, reference: Reference) -> Array:

@@ -15,7 +15,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import feature_axis, over_features
 from dlatent.fitted.labels import Labels
-from dlatent.fitted.mixture import ComponentFeatureNoise, ComponentNoise, Mixture
+from dlatent.fitted.mixture import Mixture
 from dlatent.fitted.rows import function
 from dlatent.gaussian.dimension import free_numbers
 from dlatent.models import fit_methods, fitted_methods, row_methods
@@ -81,6 +81,11 @@ WARM_START = replace(
     text="Go on from the components of the last fit, or of the saved model, instead of from the best of `n_init` "
     "starts.",
 )
+
+
+def fitted_mixture(task: Task, known: Known) -> Mixture:
+    """The fitted mixture."""
+    return Mixture.of(known.solution, Labels(task.source.labels))
 
 
 @model
@@ -297,7 +302,7 @@ class PPCAMixture(Model):
         """
         fitted = self._model
         scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels")
-        return over_features(means_given(fitted, scores, chosen), fitted.labels.known, Z)
+        return over_features(fitted.means_given(scores, chosen), fitted.labels.known, Z)
 
     @described
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
@@ -342,39 +347,4 @@ class PPCAMixture(Model):
         z = rng.standard_normal((n_samples, len(fitted.component)))
         spread = np.sqrt(fitted.parameters.noise_variance)[labels]
         noise = rng.standard_normal((n_samples, self.n_features_in_)) * spread
-        return over_features(means_given(fitted, z, labels) + noise, fitted.labels.known), labels
-
-
-def means_given(fitted: Mixture, z: Array, chosen: npt.NDArray[Any]) -> Array:
-    """The means of the features (n, D) given latent variables and the component of each row.  Errors: DataError."""
-    if chosen.shape != (len(z),) or chosen.dtype.kind not in "iu" or not np.isin(chosen, fitted.mixture).all():
-        raise DataError(
-            f"the labels must be {len(z)} whole numbers from 0 to {len(fitted.weights) - 1}, as `predict` gives them"
-        )
-    means = np.empty((len(z), fitted.mean.shape[1]))
-    for c in fitted.mixture:
-        means[chosen == c] = z[chosen == c] @ fitted.components[c] + fitted.mean[c]
-    return means
-
-
-def fitted_mixture(task: Task, known: Known) -> Mixture:
-    """The fitted mixture; one component is fitted as PPCA or factor analysis, and has no weight."""
-    solution, specification = known.solution, known.solution.specification
-    weights, (loadings, mean, variance) = solution.weights, solution.parameters[:3]
-    if weights is None:
-        weights, loadings, mean, variance = np.ones(1), loadings[None], mean[None], variance[None]
-    shared = specification.views[0].shared
-    variance = variance[:, 0] if shared else variance
-    noise = variance, specification.floors, np.array(solution.at_floor).reshape(variance.shape)
-    return Mixture(
-        mixture=np.arange(len(weights)),
-        weights=weights,
-        loadings=loadings,
-        mean=mean,
-        noise=ComponentNoise(*noise) if shared else ComponentFeatureNoise(*noise),
-        views=np.array([view.name for view in specification.views]),
-        component=np.arange(specification.n_components),
-        view_samples=np.array(solution.view_samples),
-        total_variance=np.array(solution.total_variance),
-        labels=Labels(task.source.labels),
-    )
+        return over_features(fitted.means_given(z, labels) + noise, fitted.labels.known), labels

@@ -2,56 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, Block, Grid
-from dlatent.engine.connect import Where, connect
-from dlatent.errors import DataError
-from dlatent.fitted.grid import cells_named, feature_axis, over_features
+from dlatent.arrays import Array
+from dlatent.engine.connect import Where
+from dlatent.fitted.grid import feature_axis, over_features
 from dlatent.gaussian.expectation import pattern_projection
 from dlatent.gaussian.joint import (
-    JointRequest,
-    OneView,
-    PartsFunction,
-    block_results,
     joint_densities,
     joint_predictions,
     joint_scores,
 )
 from dlatent.gaussian.likelihood import predict_view
 from dlatent.models import task as tasks
-from dlatent.models.callbacks import Callback, shown
+from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.feature_methods import covariance_of, drawn, latent
 from dlatent.models.inputs import Data, Names, Pairing, PathLike, Rows, ScoresLike, Seed, TargetsLike, Views
-from dlatent.models.joint_views import joined_rows, named, pairing
-from dlatent.models.labelled import plain_rows
-from dlatent.models.map_rows import map_rows
 from dlatent.models.row_methods import RowsRun, posterior_dataset
 from dlatent.models.task import FitRun
+from dlatent.models.view_rows import Targets, mapped, new_samples, sets_of
 from dlatent.models.views import (
     JointModel,
     JointSamples,
-    arrangement,
-    opened,
-    targets_of_samples,
-    with_target_view,
 )
-from dlatent.passes import Pass
 from dlatent.solvers.plan import Plan
-from dlatent.stores.joint import joint
 
 M = TypeVar("M", bound=JointModel)
-Targets: TypeAlias = "TargetsLike | Mapping[str, TargetsLike]"
-"""Targets of all joint samples, or of the rows of one view by its name."""
-Given: TypeAlias = "tuple[str, Any] | JointSamples"
-"""Name and data of a view that is given alone, or joint samples."""
 
 
 @described
@@ -106,96 +89,6 @@ def fit_transform(
     return cast(Rows, self.transform(X, correspondence=correspondence, on=on, client=client))
 
 
-def only_view(views: Views) -> tuple[str, Any] | None:
-    """Name and data of the view, where there is one only."""
-    data = named(views)
-    return next(iter(data.items())) if len(data) == 1 else None
-
-
-def given(model: JointModel, views: Views, correspondence: Pairing, on: Names, y: Targets = None) -> Given:
-    """A view alone, or joint samples, with their targets where these are given.
-
-    Errors: NotFittedError; DataError for targets of models that have none.
-    """
-    targets = model._model.targets
-    if y is None:
-        return only_view(views) or joint_samples(model, views, correspondence, on)
-    if targets is None:
-        raise DataError(f"{type(model).__name__} has no targets; leave out y, or fit CorrespondenceSupervisedPPCA")
-    samples = joint_samples(model, views, correspondence, on)
-    y, labels, count, own = targets_of_samples(y, samples)
-    rows = targets.encoding.encode(plain_rows(y, labels), count)
-    return with_target_view(samples, lambda a, b: rows[a:b], rows.shape[1], ~np.isnan(rows[:, 0]), own)
-
-
-def joint_samples(model: JointModel, views: Views, correspondence: Pairing, on: Names) -> JointSamples:
-    """Joint samples of new data; those of one view are its rows."""
-    data, sources = opened(views, on, model._model.labels.views)
-    for name in sources:
-        model._number(name)
-    for name, own in sources.items():
-        model._known_view(name).check(own.shape, own.labels.features)
-    if len(sources) == 1:
-        return JointSamples(sources, np.arange(next(iter(sources.values())).shape[0])[:, None])
-    return JointSamples(sources, joined_rows(pairing(views, correspondence, on), on, data, sources))
-
-
-def mapped(
-    model: JointModel, samples: Given, function: PartsFunction, name: str, columns: str = "", names: Any = None, *,
-    run: RowsRun, **axis: Any,
-) -> Rows | str:  # fmt: skip
-    """A function of samples: of those of one view in the kind of its data, or into the store `out`; of joint samples as
-    a DataArray in the order of their table, with their rows in each view as coordinates."""
-    fitted = model._model
-    if not isinstance(samples, JointSamples):
-        view, data = samples
-        rows = OneView(function, model._number(view), fitted.parameters, fitted.specification)
-        known = model._known_view(view)
-        return map_rows(data, rows, known, columns=columns, names=names, name=name, **run._asdict(), **axis)
-    if run.out is not None:
-        raise DataError("out is for the scores of one view without targets; others come in memory")
-    sources, table = samples
-    numbers, source = _numbers(model, samples), joint(sources, table)
-    about = arrangement(source, numbers, fitted.specification.sizes)
-    patterns = tuple(tuple(numbers[view] for view in pattern) for pattern in source.patterns)
-    request = JointRequest(function, fitted.parameters, fitted.specification, patterns, about)
-    local = "serial" if source.in_memory else run.client
-    values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
-
-    def take(pieces: tuple[tuple[int, Array], ...]) -> None:
-        for start, piece in pieces:
-            values[source.order[start : start + len(piece)]] = piece
-
-    grids: dict[str | None, Grid | None] = {name: own.labels.grid for name, own in sources.items()}
-    with connect(source, client=local, cache_bytes=0) as session, shown(session, "joint rows"), cells_named(grids):
-        session.deliver(Pass(_placed_results, request, name="joint rows"), take)
-    places = enumerate(own for own in sources if own in model.view_names_)
-    coordinates = {f"row_{own}": ("sample", table[:, view]) for view, own in places}
-    labels = {} if names is None else {columns: names}
-    dims = ("sample",) if names is None else ("sample", columns)
-    return xr.DataArray(values, dims=dims, coords={**labels, **coordinates}, name=name)
-
-
-def _placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Array], ...]:
-    return tuple((block.start, rows) for rows in block_results(block, request))
-
-
-def _numbers(model: JointModel, samples: JointSamples) -> list[int]:
-    """The number of each of their views in the model."""
-    names = [view.name for view in model._model.specification.views]
-    return [names.index(name) for name in samples.sources]
-
-
-def sets_of(
-    model: JointModel, samples: JointSamples
-) -> tuple[npt.NDArray[np.bool_], list[tuple[int, ...]], npt.NDArray[np.int64]]:
-    """The sets of views that occur (sets, views), the same as numbers in the model, and the set of each sample."""
-    sets, pattern = np.unique(samples.table >= 0, axis=0, return_inverse=True)
-    numbers = _numbers(model, samples)
-    patterns = [tuple(number for number, own in zip(numbers, line, strict=True) if own) for line in sets]
-    return sets, patterns, pattern.ravel()
-
-
 @described
 def transform(
     self: JointModel,
@@ -214,8 +107,6 @@ def transform(
 
     Parameters
     ----------
-    y : array or mapping, optional
-        Targets as in `fit`, of models that have some.
     out : path or URL, optional
         Of one view without `y`: a Zarr store to write the result to, instead of memory.
 
@@ -231,7 +122,7 @@ def transform(
     DataError
         For other features or unknown views, for labels that the model does not know, and as in `fit`.
     """
-    samples, run = given(self, views, correspondence, on, y), RowsRun(out, overwrite, resume, client)
+    samples, run = new_samples(self, views, correspondence, on, y), RowsRun(out, overwrite, resume, client)
     return mapped(self, samples, joint_scores, "scores", "component", self._model.component, run=run)
 
 
@@ -250,13 +141,6 @@ def posterior(
 
     .. math:: z \mid x \sim N\left(M^{-1} W^\top \Psi^{-1} (x - \mu),\; M^{-1}\right)
 
-    Parameters
-    ----------
-    views : mapping from names to data
-        As in `transform`.
-    y : array or mapping, optional
-        Targets as in `fit`, of models that have some.
-
     Returns
     -------
     xarray.Dataset
@@ -264,7 +148,7 @@ def posterior(
         set of views that occurs (pattern, component, component_2), `pattern_of` (sample) and `has` (pattern, view),
         which with `y` has a column "targets".
     """
-    fitted, samples = self._model, given(self, views, correspondence, on, y)
+    fitted, samples = self._model, new_samples(self, views, correspondence, on, y)
     scores: Any = mapped(
         self, samples, joint_scores, "scores", "component", fitted.component, run=RowsRun(client=client)
     )
@@ -291,20 +175,13 @@ def score_samples(
 ) -> Rows:
     """Log-likelihood of each sample: log p of the views, and where given the targets, that it has, in O(DK) each.
 
-    Parameters
-    ----------
-    views : mapping from names to data
-        As in `transform`.
-    y : array or mapping, optional
-        Targets as in `fit`, of models that have some.
-
     Returns
     -------
     array of shape (n_samples,)
         In nats, the targets on their rank; for one view without `y` in the kind of its data, else a DataArray (sample)
         in the order of `transform`.
     """
-    samples = given(self, views, correspondence, on, y)
+    samples = new_samples(self, views, correspondence, on, y)
     return cast(Rows, mapped(self, samples, joint_densities, "log_likelihood", run=RowsRun(client=client)))
 
 
@@ -319,13 +196,6 @@ def score(
     client: Where = None,
 ) -> float:
     """Mean log-likelihood per sample, in nats; of models with targets not the accuracy of `predict`.
-
-    Parameters
-    ----------
-    views : mapping from names to data
-        As in `transform`.
-    y : array or mapping, optional
-        Targets as in `fit`, of models that have some.
 
     Returns
     -------

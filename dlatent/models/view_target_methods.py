@@ -29,7 +29,7 @@ from dlatent.models.row_methods import RowsRun
 from dlatent.models.scikit import available_if
 from dlatent.models.target_methods import decisions, may_have_classes, output_variance, predicted, targets_of
 from dlatent.models.task import FitRun
-from dlatent.models.view_methods import Given, Targets, given, mapped, sets_of
+from dlatent.models.view_rows import Given, Targets, mapped, new_samples, sets_of
 from dlatent.models.views import JointModel, JointSamples
 from dlatent.solvers.plan import Plan
 
@@ -146,7 +146,7 @@ def predict_proba(
     AttributeError
         For targets that are no classes.
     """
-    return cast(Rows, predictions(self, given(self, views, correspondence, on), client, np.exp, "probabilities"))
+    return cast(Rows, predictions(self, new_samples(self, views, correspondence, on), client, np.exp, "probabilities"))
 
 
 @described
@@ -161,7 +161,7 @@ def decision_function(
         For one view in the kind of its data, for several a DataArray in the order of `transform`: of two classes the
         log-odds, of more log p(c|x); of other targets regression values, or scores of the labels.
     """
-    values = predictions(self, given(self, views, correspondence, on), client)
+    values = predictions(self, new_samples(self, views, correspondence, on), client)
     return cast(Rows, decisions(targets_of(self), values))
 
 
@@ -187,7 +187,7 @@ def predict(
         With `return_variance` only: the variance of each target, for several views that of each sample, as it depends
         on the views that a sample has.
     """
-    samples = given(self, views, correspondence, on)
+    samples = new_samples(self, views, correspondence, on)
     means = predictions(self, samples, client)
     values = predicted(targets_of(self), means)
     if not return_variance:

@@ -253,7 +253,7 @@ def test_refusals():
 
 
 def test_training_rows_that_are_too_many_are_not_kept(monkeypatch):
-    monkeypatch.setattr("dlatent.models.local_linear.REFERENCE_BYTES", 1000)
+    monkeypatch.setattr("dlatent.models.embedding.REFERENCE_BYTES", 1000)
     model = single().fit(s_curve())
     with pytest.raises(DataError, match="were not kept"):
         model.transform(s_curve())
@@ -265,7 +265,7 @@ def test_what_does_not_fit_is_refused_before_rows_are_loaded(monkeypatch):
     plan = single().plan(x)
     assert plan.driver_memory > 2 * x.nbytes
     monkeypatch.setattr("dlatent.engine.executor.memory", lambda: 2**28)
-    monkeypatch.setattr("dlatent.models.local_linear.rows_of", lambda _: pytest.fail("rows were loaded"))
+    monkeypatch.setattr("dlatent.models.embedding.rows_of", lambda _: pytest.fail("rows were loaded"))
     with pytest.raises(PlanError, match=r"60 × 20,000 does not fit: locally linear embedding needs .* 256.0 MiB"):
         single().fit(x)
 
