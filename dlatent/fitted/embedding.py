@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Features, Grid, Integers
 from dlatent.containers import check_parts
 from dlatent.errors import StoreError
+from dlatent.fitted.facts import Facts
 from dlatent.fitted.fit import FittedModel, Report
 from dlatent.fitted.grid import grid_attributes, grid_variables, kind_of, of_view, restored_grid
 from dlatent.fitted.stored import Values, fact, part, stored
-from dlatent.fitted.words import Facts
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.schema import Variable
 
@@ -169,4 +169,16 @@ class Embedding(FittedModel):
                 {"view": view.name, "samples": count, "features": view.shape[1], "kept": view.rows is not None}
                 for view, count in zip(self.training.views, rows, strict=True)
             ],
+        }
+
+    def words(self, samples: int, lines: dict[str, str]) -> dict[str, str]:
+        """The neighbours, the eigenvectors, and whether the graph hangs together."""
+        sets = int(self.separate.max()) + 1
+        return {
+            "embedding": f"{samples:,} samples in {len(self.component)} dimensions",
+            "neighbours": f"{self.n_neighbors} of each sample",
+            "eigenvalues": ", ".join(f"{value:.3g}" for value in self.eigenvalues),
+            "eigenvectors": f"{self.eigen_solver}, known to {self.eigen_residual:.1e} of the eigenvalues",
+            **lines,
+            "graph": "hangs together" if sets == 1 else f"falls apart into {sets} sets",
         }

@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 
 from dlatent.engine.records import PassRecord
+from dlatent.fitted.facts import Facts
 from dlatent.fitted.stored import fact, part, table
-from dlatent.fitted.words import Facts
 from dlatent.gaussian.moments import Moments
 from dlatent.solvers.solution import Iteration
 
@@ -58,6 +58,10 @@ class FittedModel(ABC):
     @abstractmethod
     def summary(self, samples: int) -> Facts:
         """What was found from so many samples, as JSON values; lists of facts are tables."""
+
+    @abstractmethod
+    def words(self, samples: int, lines: dict[str, str]) -> dict[str, str]:
+        """The lines that people read, of which those of every model are given."""
 
     def attributes(self, report: Report, passes: int) -> dict[str, Any]:
         """What `result_` says of the fit."""
@@ -113,11 +117,25 @@ def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
     )
 
 
+def words(facts: Facts, fit: Fit) -> dict[str, str]:
+    """The summary, but for the tables, in words by name."""
+    lines = {"converged": "yes" if facts["converged"] else "NO"}
+    if fit.report.log_likelihood is not None:
+        reading = f"{facts['bytes_read'] / 1e6:,.1f} MB read, {facts['seconds']:.1f} s"
+        lines = {
+            "data": f"{facts['samples']:,} samples × {facts['features']:,} features",
+            "log-likelihood": f"{facts['log_likelihood']:.10g} nats",
+            **lines,
+            "passes": f"{facts['passes']} over the data by {facts['solver']}, {reading}",
+        }
+    return fit.model.words(facts["samples"], lines)
+
+
 def history_dataset(history: tuple[Iteration, ...], passes: tuple[PassRecord, ...]) -> xr.Dataset:
     """Iterations and passes of a fit as a Dataset with the dimensions `iteration` and `pass`."""
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         f"iteration_{name}": ("iteration", np.array([getattr(line, name) for line in history])) for name in LINES
     }
     for name in PASSES:
-        found[f"pass_{name}"] = ("pass", np.array([getattr(record, name) for record in passes]))
-    return xr.Dataset(found)
+        columns[f"pass_{name}"] = ("pass", np.array([getattr(record, name) for record in passes]))
+    return xr.Dataset(columns)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.errors import StoreError
+from dlatent.errors import StoreError, number_of
+from dlatent.fitted.facts import Facts
 from dlatent.fitted.stored import fact, part, stored, variables
-from dlatent.fitted.words import Facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,18 @@ class Smoothed:
             graph["compared"] = {name: each.values.tolist() for name, each in variables(self.compared).items()}
         return {"graph": graph}
 
+    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
+        """The lines for that, and that of the likelihood."""
+        lines = dict[str, str]()
+        if self.compared is not None:
+            pairs = zip(self.compared.smoothing, self.compared.correlation, strict=True)
+            text = ", ".join(f"{correlation:.4f} (λ = {smoothing:g})" for smoothing, correlation in pairs)
+            lines["smoothing"] = f"correlation with hidden cells {text}"
+        if not self.smoothing:
+            return {**lines, "graph": "not used, as λ = 0"}
+        text = f"{self.edges:,} edges, with λ = {self.smoothing:g} and {number_of(self.hops, 'hop', 'hops')}"
+        return {**lines, "log-likelihood": f"{likelihood} of the smoothed rows", "graph": text}
+
 
 @dataclass(frozen=True, eq=False)
 class Edges:
@@ -69,6 +81,11 @@ class Edges:
         """The graph and its numbers."""
         return {"graph": {"edges": self.edges, "alpha": self.alpha, "gamma": self.gamma, "rank": self.rank}}
 
+    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
+        """The line for the graph, and that of the likelihood."""
+        text = f"{self.edges:,}, with α = {self.alpha:g} and γ = {self.gamma:g}{_rank(self.rank, samples)}"
+        return {"log-likelihood": f"{likelihood} without ½ D log|Δ| of the graph", "graph": text}
+
 
 @dataclass(frozen=True, eq=False)
 class Entries:
@@ -85,3 +102,12 @@ class Entries:
     def told(self) -> Facts:
         """The precision."""
         return {"precision": {"entries": self.entries, "rank": self.rank}}
+
+    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
+        """The line for the precision, and that of the likelihood."""
+        text = f"given, {self.entries:,} entries{_rank(self.rank, samples)}"
+        return {"log-likelihood": f"{likelihood} without ½ D log|Δ|", "precision": text}
+
+
+def _rank(rank: int, samples: int) -> str:
+    return "" if rank == samples else f", rank of Δ {rank:,}"

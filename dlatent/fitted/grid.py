@@ -24,17 +24,17 @@ from dlatent.stores.schema import GRID, UNITS, Variable
 def grid_of(data: xr.DataArray, dim: str) -> Grid:
     """The grid of all dimensions of an array but one."""
     dims = tuple(str(name) for name in data.dims if name != dim)
-    own = data.coords.to_dataset().drop_dims(dim, errors="ignore")
+    coordinates = data.coords.to_dataset().drop_dims(dim, errors="ignore")
     levels = {
         str(name): tuple(str(level) for level in index.names)
-        for name, index in own.indexes.items()
-        if index.nlevels > 1 and name in own.dims
+        for name, index in coordinates.indexes.items()
+        if index.nlevels > 1 and name in coordinates.dims
     }
-    own = own.reset_index(list(levels))
+    coordinates = coordinates.reset_index(list(levels))
     coords = {
-        str(name): Coordinate(tuple(map(str, found.dims)), np.array(found.values), plain_attributes(found.attrs))
-        for name, found in own.coords.items()
-        if found.dims
+        str(name): Coordinate(tuple(map(str, each.dims)), np.array(each.values), plain_attributes(each.attrs))
+        for name, each in coordinates.coords.items()
+        if each.dims
     }
     shape = tuple(int(data.sizes[name]) for name in dims)
     # xarray calls a Dask array without a name of its own by its token.
@@ -44,16 +44,16 @@ def grid_of(data: xr.DataArray, dim: str) -> Grid:
 
 def plain_attributes(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """The attributes that JSON can hold; those of netCDF are numbers, arrays of numbers and texts."""
-    found = {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in attrs.items()}
+    plain = {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in attrs.items()}
     # netCDF has no truth values, which Zarr has.
-    found = {name: int(value) if isinstance(value, bool) else value for name, value in found.items()}
-    return {name: value for name, value in found.items() if isinstance(value, int | float | str | list)}
+    plain = {name: int(value) if isinstance(value, bool) else value for name, value in plain.items()}
+    return {name: value for name, value in plain.items() if isinstance(value, int | float | str | list)}
 
 
 def flattened(data: xr.DataArray, grid: Grid) -> Any:
     """The values as samples × features, NumPy or Dask; the first dimension is that of the samples."""
-    whole = data.data if len(grid.dims) == 1 else data.transpose(data.dims[0], *grid.dims).data
-    rows = whole if len(grid.dims) == 1 else whole.reshape(whole.shape[0], -1)
+    values = data.data if len(grid.dims) == 1 else data.transpose(data.dims[0], *grid.dims).data
+    rows = values if len(grid.dims) == 1 else values.reshape(values.shape[0], -1)
     rows = rows if grid.kept is None else rows[:, grid.kept]
     if grid.scale is None:
         return rows
@@ -85,14 +85,14 @@ def require_grid(data: xr.DataArray, grid: Grid) -> str:
     for name in checked:
         if name not in grid.coords or name not in data.coords:
             continue
-        known, given = grid.coords[name].values, data.coords[name].values
-        if len(known) != len(given):
+        known, new = grid.coords[name].values, data.coords[name].values
+        if len(known) != len(new):
             continue
-        close = np.isclose(known, given) if known.dtype.kind == given.dtype.kind == "f" else known == given
+        close = np.isclose(known, new) if known.dtype.kind == new.dtype.kind == "f" else known == new
         if not np.all(close):
             at = int(np.flatnonzero(~np.asarray(close))[0])
             raise DataError(
-                f"the coordinate {name!r} is {given[at]} at position {at}, where the model was fitted to {known[at]}; "
+                f"the coordinate {name!r} is {new[at]} at position {at}, where the model was fitted to {known[at]}; "
                 f"bring X to the same coordinates in the same order, for example by X.sortby({name!r}) or X.interp"
             )
     return rest[0]
@@ -118,9 +118,9 @@ def features_of(data: xr.DataArray, dim: str, grid: Grid, weights: xr.DataArray 
         good = ~np.asarray(data.isnull().all(dim).transpose(*grid.dims))
     scale = None
     if weights is not None:
-        given = _weights(weights, first)
-        good &= given > 0
-        scale = np.sqrt(given)
+        cell_weights = _weights(weights, first)
+        good &= cell_weights > 0
+        scale = np.sqrt(cell_weights)
     kept = np.flatnonzero(good)
     if not len(kept):
         raise DataError(
@@ -153,7 +153,7 @@ def spread(values: xr.DataArray, feature: str, grid: Grid, power: int = 1) -> xr
     Returns: the dimensions of the grid, with their coordinates, in place of that of the features; where a cell is no
     feature NaN, of whole numbers and truth values 0.
     """
-    order = [name for own in values.dims for name in (grid.dims if own == feature else (str(own),))]
+    order = [name for dim in values.dims for name in (grid.dims if dim == feature else (str(dim),))]
     lead = [str(name) for name in values.dims if name != feature]
     values = values.transpose(*lead, feature)
     if grid.scale is not None and power:
@@ -165,36 +165,36 @@ def spread(values: xr.DataArray, feature: str, grid: Grid, power: int = 1) -> xr
         taken, known = values.isel({feature: np.maximum(place, 0)}), xr.DataArray(place >= 0, dims=feature)
         values = taken.where(known) if taken.dtype.kind == "f" else taken.where(known, taken.dtype.type(0))
     sizes = [values.sizes[name] for name in lead]
-    found = xr.DataArray(
+    array = xr.DataArray(
         values.data.reshape(*sizes, *grid.shape), dims=[*lead, *grid.dims], coords=values.coords, name=values.name
     )
-    return found.transpose(*order).assign_coords(_coordinates(grid))
+    return array.transpose(*order).assign_coords(_coordinates(grid))
 
 
 def spread_all(dataset: xr.Dataset, feature: str, grid: Grid) -> xr.Dataset:
     """A Dataset of results with all its variables along the features over the dimensions of the grid."""
-    about, found = grid.attrs.get("long_name", grid.name), {}
+    about, variables = grid.attrs.get("long_name", grid.name), {}
     for name, values in dataset.data_vars.items():
         if feature not in values.dims:
             continue
         power = UNITS.get(str(name), 0)
         words = {"long_name": str(name).replace("_", " ") + (f" of {about}" if about else "")}
-        own = spread(values.reset_coords(drop=True), feature, grid, power)
-        found[name] = own.assign_attrs({**units(grid, power), **words})
-    return dataset.drop_dims(feature).assign(found)[list(dataset.data_vars)].assign_attrs(dataset.attrs)
+        variable = spread(values.reset_coords(drop=True), feature, grid, power)
+        variables[name] = variable.assign_attrs({**units(grid, power), **words})
+    return dataset.drop_dims(feature).assign(variables)[list(dataset.data_vars)].assign_attrs(dataset.attrs)
 
 
 def _coordinates(grid: Grid) -> xr.Coordinates:
     """The coordinates of a grid, with its multi-indexes."""
-    own = {name: (found.dims, found.values, dict(found.attrs)) for name, found in grid.coords.items()}
+    coordinates = {name: (each.dims, each.values, dict(each.attrs)) for name, each in grid.coords.items()}
     indexes: dict[Any, Any] = {dim: list(names) for dim, names in grid.levels.items()}
-    return xr.Dataset(coords=own).set_index(indexes).coords
+    return xr.Dataset(coords=coordinates).set_index(indexes).coords
 
 
 def row_coordinates(data: xr.DataArray) -> xr.Coordinates:
     """The coordinates along the first dimension, that of the samples, with its index."""
-    own = data.coords.to_dataset().drop_dims(data.dims[1:], errors="ignore")
-    return own.drop_vars([name for name, found in own.coords.items() if not found.dims]).coords
+    coordinates = data.coords.to_dataset().drop_dims(data.dims[1:], errors="ignore")
+    return coordinates.drop_vars([name for name, each in coordinates.coords.items() if not each.dims]).coords
 
 
 def feature_axis(labels: AxisLabels, features: int) -> dict[str, Any]:
@@ -211,10 +211,10 @@ def over_features(rows: Array, labels: AxisLabels, like: Any = None) -> Array | 
     grid, named = labels.grid, like if isinstance(like, xr.DataArray) else None
     if grid is None or (grid.plain and named is None):
         return rows
-    found = xr.DataArray(rows, dims=("sample", labels.dims[1]), name=grid.name)
+    array = xr.DataArray(rows, dims=("sample", labels.dims[1]), name=grid.name)
     if named is not None:
-        found = found.rename({"sample": named.dims[0]}).assign_coords(row_coordinates(named))
-    return spread(found, labels.dims[1], grid).assign_attrs(grid.attrs)
+        array = array.rename({"sample": named.dims[0]}).assign_coords(row_coordinates(named))
+    return spread(array, labels.dims[1], grid).assign_attrs(grid.attrs)
 
 
 def units(grid: Grid, power: int) -> dict[str, Any]:
@@ -274,13 +274,13 @@ def cells_named(grids: Mapping[str | None, Grid | None]) -> Iterator[None]:
 
 def grid_variables(grid: Grid, prefix: str = GRID) -> dict[str, Variable]:
     """The arrays of a grid, to be saved; see `grid_attributes`."""
-    found = {
-        f"{prefix}{number}": Variable(tuple(f"{prefix}{dim}" for dim in own.dims), own.values, {"name": name})
-        for number, (name, own) in enumerate(grid.coords.items())
+    arrays = {
+        f"{prefix}{number}": Variable(tuple(f"{prefix}{dim}" for dim in each.dims), each.values, {"name": name})
+        for number, (name, each) in enumerate(grid.coords.items())
     }
     optional = {"kept": grid.kept, "scale": grid.scale}
     own_axis = (f"{prefix}features",)
-    return found | {
+    return arrays | {
         f"{prefix}{name}": Variable(own_axis, values) for name, values in optional.items() if values is not None
     }
 
@@ -295,7 +295,7 @@ def grid_attributes(grid: Grid) -> dict[str, Any]:
     return {
         "dims": list(grid.dims),
         "shape": list(grid.shape),
-        "coords": [[name, list(own.dims), dict(own.attrs)] for name, own in grid.coords.items()],
+        "coords": [[name, list(coordinate.dims), dict(coordinate.attrs)] for name, coordinate in grid.coords.items()],
         "levels": {name: list(levels) for name, levels in grid.levels.items()},
         "name": grid.name,
         "attrs": dict(grid.attrs),

@@ -13,14 +13,14 @@ from dlatent.arrays import Array, BlockSource, Features
 from dlatent.containers import check_parts
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
+from dlatent.fitted.facts import Facts
 from dlatent.fitted.linear import Linear
 from dlatent.fitted.room import SHARE
 from dlatent.fitted.rows import Complete, KernelRows
 from dlatent.fitted.stored import Values, fact, part, stored
-from dlatent.fitted.words import Facts
 from dlatent.gaussian.kernel_map import KernelMap
 from dlatent.gaussian.kernel_passes import stacked
-from dlatent.operators.kernels import NAMES, Kernel
+from dlatent.operators.kernels import NAMES, NUMBERS, Kernel
 from dlatent.stores.memory import held
 from dlatent.stores.schema import Variable
 
@@ -148,6 +148,13 @@ class KernelGaussian(Linear):
         kernel = self.compared.kernel
         numbers = {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
         return {"kernel": numbers | {"dimension": self.feature_dimension, "trace_error": self.trace_error}}
+
+    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
+        """The line for the kernel."""
+        kernel = self.compared.kernel
+        numbers = [f"{name} {getattr(kernel, name):g}" for name in NUMBERS.get(kernel.name, ())]
+        error = f"; trace error of the landmarks {self.trace_error:.2g}" if self.trace_error else ""
+        return {"kernel": ", ".join([kernel.name, *numbers, f"{self.feature_dimension:,} features"]) + error}
 
     @property
     def row_precision(self) -> float:

@@ -85,15 +85,15 @@ class ViewLabels(FeatureLabels):
     @classmethod
     def of(cls, sources: Mapping[str, DataSource]) -> ViewLabels:
         """The labels of data."""
-        return cls.joined({name: own.labels for name, own in sources.items()}, [s.shape[1] for s in sources.values()])
+        return cls.joined({name: s.labels for name, s in sources.items()}, [s.shape[1] for s in sources.values()])
 
     @classmethod
     def joined(cls, views: Mapping[str, AxisLabels], sizes: Any) -> ViewLabels:
         """The labels of views, of all features as texts where some have any."""
         features = None
-        if any(own.features is not None for own in views.values()):
+        if any(labels.features is not None for labels in views.values()):
             each = zip(views.values(), sizes, strict=True)
-            texts = [np.arange(size) if own.features is None else own.features for own, size in each]
+            texts = [np.arange(size) if labels.features is None else labels.features for labels, size in each]
             features = np.concatenate([np.asarray(names).astype(str) for names in texts])
         return cls(AxisLabels(features=features), views, tuple(sizes))
 
@@ -102,16 +102,16 @@ class ViewLabels(FeatureLabels):
         names = self.known.features
         arrays = {} if names is None else {"feature": Variable(("feature",), np.asarray(names))}
         arrays["feature_view"] = Variable(("feature",), np.repeat(np.array(list(self.views)), self.sizes))
-        for number, own in enumerate(self.views.values()):
-            arrays |= grid_variables(own.grid, of_view(number)) if own.grid else {}
+        for number, labels in enumerate(self.views.values()):
+            arrays |= grid_variables(labels.grid, of_view(number)) if labels.grid else {}
         return arrays
 
     def facts(self) -> dict[str, Any]:
         """What else is known of each view."""
         return {"views": [
-            {"name": name, "size": size, "dims": own.dims, "kind": kind_of(own.features),
-             "grid": grid_attributes(own.grid) if own.grid else None}
-            for (name, own), size in zip(self.views.items(), self.sizes, strict=True)
+            {"name": name, "size": size, "dims": labels.dims, "kind": kind_of(labels.features),
+             "grid": grid_attributes(labels.grid) if labels.grid else None}
+            for (name, labels), size in zip(self.views.items(), self.sizes, strict=True)
         ]}  # fmt: skip
 
     def view_sizes(self, width: int) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ class ViewLabels(FeatureLabels):
     def words(self, width: int) -> Any:
         """What to call each of the features: by its view, too."""
         views = zip(self.views.items(), self.sizes, strict=True)
-        return [f"{view} {name}" for (view, own), size in views for name in feature_words(own, size)]
+        return [f"{view} {name}" for (view, labels), size in views for name in feature_words(labels, size)]
 
     @classmethod
     def restored(cls, values: Values, saved: Values) -> ViewLabels:

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 from dlatent.errors import StoreError
+from dlatent.fitted.facts import Facts, component_facts, noise_fact, shortened
 from dlatent.fitted.fit import FittedModel, Report
 from dlatent.fitted.graph import Edges, Entries, Smoothed
 from dlatent.fitted.labels import FeatureLabels, ViewLabels
 from dlatent.fitted.rows import Complete, IsolatedRows, MissingEntries, RowFunction, Rows, Turned, positive
 from dlatent.fitted.stored import fact, part, stored
 from dlatent.fitted.targets import TargetEncoding
-from dlatent.fitted.words import Facts, component_facts, noise_fact
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.parameters import Parameters
@@ -185,6 +185,10 @@ class Linear(FittedModel):
         """What a family tells of a model beside what all tell."""
 
     @abstractmethod
+    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
+        """The lines for that, and where it is of something else that of the likelihood."""
+
+    @abstractmethod
     def feature_words(self) -> Any:
         """What to call each of the features; nothing where they are never written down."""
 
@@ -202,8 +206,8 @@ class Linear(FittedModel):
         cuts = np.cumsum(sizes)[:-1].tolist()
         floors = floor.tolist() if shared else [tuple(each.tolist()) for each in np.split(floor, cuts)]
         views = zip(self.views.tolist(), sizes, floors, strict=True)
-        made = tuple(View(name, size, least, shared=shared, fixed=fixed) for name, size, least in views)
-        return Specification(made, self.patterns, self.loadings.shape[1], self.row_effects)
+        tuple_of_views = tuple(View(name, size, least, shared=shared, fixed=fixed) for name, size, least in views)
+        return Specification(tuple_of_views, self.patterns, self.loadings.shape[1], self.row_effects)
 
     @property
     def features(self) -> slice:
@@ -223,6 +227,12 @@ class Linear(FittedModel):
         components = component_facts(self.loadings, self.feature_words(), variance)
         facts: Facts = {"features": self.columns, "noise": lines, "components": components}
         return facts | ({} if self.targets is None else {"targets": self.targets.names}) | self.told()
+
+    def words(self, samples: int, lines: dict[str, str]) -> dict[str, str]:
+        """The lines of every model, the labels, and what a family tells beside."""
+        names = None if self.targets is None else self.targets.names
+        labels = {} if names is None else {"labels": f"{len(names)}: {shortened(names)}"}
+        return lines | labels | self.told_in_words(samples, lines["log-likelihood"])
 
     def predictor(self) -> ClassRule | Head:
         """What tells targets from rows: classes apart, or the means of other targets."""
@@ -285,6 +295,10 @@ class LinearGaussian(Linear):
     def told(self) -> Facts:
         """The graph, or the precision between samples."""
         return {} if self.between is None else self.between.told()
+
+    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
+        """The lines for that, and that of the likelihood, which is of the samples together."""
+        return {} if self.between is None else self.between.told_in_words(samples, likelihood)
 
     @property
     def row_precision(self) -> float:

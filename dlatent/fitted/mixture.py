@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Features, Integers
 from dlatent.errors import DataError, StoreError
+from dlatent.fitted.facts import Facts, component_facts, noise_fact
 from dlatent.fitted.fit import FittedModel, Report
 from dlatent.fitted.labels import FeatureLabels
 from dlatent.fitted.stored import part, stored
-from dlatent.fitted.words import Facts, component_facts, noise_fact
 from dlatent.gaussian import mixture
 from dlatent.gaussian.mixture import Mixture as MixtureParameters
 from dlatent.gaussian.parameters import Parameters
@@ -156,6 +156,12 @@ class Mixture(FittedModel):
             for one in component_facts(loadings, names, total)
         ]
         return {"features": width, "noise": noise, "components": components, "mixture": self.weights}
+
+    def words(self, samples: int, lines: dict[str, str]) -> dict[str, str]:
+        """The lines of every model, and the weights."""
+        weights = ", ".join(f"{weight:.3g}" for weight in self.weights)
+        of = "component" if isinstance(self.noise, ComponentNoise) else "component and feature"
+        return lines | {"mixture": f"weights {weights}; a noise variance for each {of}"}
 
     def start(self, report: Report) -> Solution:
         """What iterations over like data go on from."""

@@ -182,14 +182,14 @@ def as_array(targets: Any, what: str = "y") -> npt.NDArray[Any]:
     ):
         raise DataError(f"{what} is of type {type(targets).__name__}; {many}")
     try:
-        found = _to_numpy(targets, what)
+        array = _to_numpy(targets, what)
     except DataError:
         raise
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} is no array ({error}); {many}") from error
-    if found.ndim not in (1, 2) or (found.ndim == 2 and not found.shape[1]):
-        raise DataError(f"{what} has shape {found.shape}; {many}")
-    return found
+    if array.ndim not in (1, 2) or (array.ndim == 2 and not array.shape[1]):
+        raise DataError(f"{what} has shape {array.shape}; {many}")
+    return array
 
 
 def _to_numpy(targets: Any, what: str) -> npt.NDArray[Any]:
@@ -319,8 +319,8 @@ def _labels(targets: Any, samples: int) -> tuple[npt.NDArray[Any], npt.NDArray[n
         return values, np.ones(len(values), dtype=bool)
     if values.dtype.kind == "f":
         present = np.isfinite(values) & (values != -1)
-        whole = np.where(present, values, 0)
-        values = whole.astype(np.int64) if (whole == np.floor(whole)).all() else values
+        numbers = np.where(present, values, 0)
+        values = numbers.astype(np.int64) if (numbers == np.floor(numbers)).all() else values
         return values, present
     if values.dtype.kind in "iu":
         return values, values != -1

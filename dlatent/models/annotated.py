@@ -103,18 +103,18 @@ def annotate(
 def _told(model: Any, layer: str | None, mask_var: Any) -> dict[str, Any]:
     """What `uns` says of a fit, as values that every format of AnnData holds."""
     names = ("explained_variance_", "explained_variance_ratio_", "noise_variance_", "log_likelihood_", "converged_")
-    found = {name.rstrip("_"): copy(getattr(model, name)) for name in names if hasattr(model, name)}
+    values = {name.rstrip("_"): copy(getattr(model, name)) for name in names if hasattr(model, name)}
     kept = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None, **model.get_params()}
-    return found | {
+    return values | {
         "model": type(model).__name__,
         "params": {name: value for name, value in kept.items() if isinstance(value, bool | int | float | str)},
     }
 
 
 def _mask(adata: Any, mask_var: Any) -> npt.NDArray[np.bool_]:
-    given = _column(adata.var, mask_var, "var") if isinstance(mask_var, str) else mask_var
+    values = _column(adata.var, mask_var, "var") if isinstance(mask_var, str) else mask_var
     names = AxisLabels(samples=np.asarray(adata.var_names, dtype=str))
-    mask = refuse_mask(plain_rows(given, names, "truth values of mask_var"), "mask_var")
+    mask = refuse_mask(plain_rows(values, names, "truth values of mask_var"), "mask_var")
     if mask.dtype != bool or mask.shape != (len(adata.var_names),):
         raise DataError(
             f"mask_var has dtype {mask.dtype} and shape {mask.shape}; expected one truth value for each of the "

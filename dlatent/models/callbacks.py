@@ -58,10 +58,10 @@ class Callback:
         on_iteration: Callable[[Iteration], None] | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
-        given = {
+        functions = {
             "on_plan": on_plan, "on_task": on_task, "on_pass": on_pass, "on_iteration": on_iteration, "on_end": on_end,
         }  # fmt: skip
-        for name, function in given.items():
+        for name, function in functions.items():
             if function is not None and not callable(function):
                 raise DataError(f"{name} is {function!r}; give a function")
             if function is not None:
@@ -226,9 +226,9 @@ class ProgressBar(Callback):
         self._bar.stop()
 
 
-def require_callbacks(given: Any) -> tuple[Callback, ...]:
+def require_callbacks(callbacks: Any) -> tuple[Callback, ...]:
     """What `fit(callbacks=…)` was given. Errors: DataError for anything but a list of callbacks."""
-    listed = tuple(given) if isinstance(given, Iterable) else (given,)
+    listed = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
     for number, one in enumerate(listed):
         if not isinstance(one, Callback):
             what = f"the class {one.__qualname__}" if isinstance(one, type) else repr(one)
@@ -237,7 +237,7 @@ def require_callbacks(given: Any) -> tuple[Callback, ...]:
                 f"callbacks[{number}] is {what}; a callback is a dlatent.Callback, as in callbacks=["
                 f"{mend or 'Callback(on_iteration=function)'}], which hears of {', '.join(HEARD)}"
             )
-    if not isinstance(given, Iterable):
+    if not isinstance(callbacks, Iterable):
         raise DataError("callbacks is a single callback; give a list of them, as in callbacks=[callback]")
     return listed
 
@@ -245,11 +245,11 @@ def require_callbacks(given: Any) -> tuple[Callback, ...]:
 class Listeners:
     """The callbacks of one fit: those that it was given, and those of the `with` blocks around it."""
 
-    def __init__(self, given: Sequence[Callback], plan: Plan | LocalPlan) -> None:
+    def __init__(self, callbacks: Sequence[Callback], plan: Plan | LocalPlan) -> None:
         seconds, nbytes = (plan.seconds, 0) if isinstance(plan, Plan) else (0.0, plan.bytes_read)
-        heard = (*_active.get(), *given)
-        own = _own_bar(heard, seconds, nbytes)
-        self._all, self._plan = heard if own is None else (*heard, own), plan
+        heard = (*_active.get(), *callbacks)
+        bar = _own_bar(heard, seconds, nbytes)
+        self._all, self._plan = heard if bar is None else (*heard, bar), plan
 
     @contextmanager
     def told(self) -> Iterator[None]:

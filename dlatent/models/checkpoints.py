@@ -85,9 +85,9 @@ class RowsJournal:
 
     def sink(self, create: Callable[[], RowSink]) -> RowSink:
         """The store of an interrupted call; a new one where there is none."""
-        found = self._checkpoint.recall("sink")
-        if found is not None:
-            (sink,) = found
+        recalled = self._checkpoint.recall("sink")
+        if recalled is not None:
+            (sink,) = recalled
             # A URL was recorded without its credentials; and a checkpoint must not say what is written or removed.
             beside = os.path.join(os.path.dirname(self._out), os.path.basename(sink.location))
             sink = replace(sink, target=self._out, location=self._out if local_path(self._out) is None else beside)
@@ -186,5 +186,5 @@ def _of_views(source: DataSource) -> dict[str, Any]:
 
 def _graph(graph: Graph) -> dict[str, Any]:
     ends = (range(min(GRAPH_ROWS, graph.samples)), range(max(0, graph.samples - GRAPH_ROWS), graph.samples))
-    rows = tuple(graph.rows.load(own.start, own.stop) for own in ends)
+    rows = tuple(graph.rows.load(end.start, end.stop) for end in ends)
     return {"samples": graph.samples, "entries": graph.entries, "rows": fingerprint(rows)}

@@ -81,7 +81,7 @@ class CorrespondencePPCA(JointModel):
 
     _rules = (check_noise,)
 
-    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **given: Any) -> Task:
+    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> Task:
         return view_task(self, samples_to_fit(self, X, correspondence, on), fixed=self.noise == "zero")
 
     fit, plan, fit_transform = view_methods.fit, view_methods.plan, view_methods.fit_transform
@@ -117,7 +117,7 @@ class CorrespondenceFactorAnalysis(JointModel):
     solver: FactorSolver = parameter(SOLVER, default="auto")
     noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
 
-    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **given: Any) -> Task:
+    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> Task:
         return view_task(self, samples_to_fit(self, X, correspondence, on), shared=False)
 
     @property
@@ -175,17 +175,17 @@ class CorrespondenceSupervisedPPCA(JointModel):
         labelled: Mask = None,
         correspondence: Pairing = None,
         on: Names = None,
-        **given: Any,
+        **data: Any,
     ) -> Task:
         samples = samples_to_fit(self, X, correspondence, on)
         if TARGETS in samples.sources:
             raise DataError(f"a view is named {TARGETS!r}, as the targets are in the model; give it another name")
         places = read_places(y, labelled, correspondence)
-        y, labels, count, own = targets_of_samples(y, samples)
+        y, labels, count, rows = targets_of_samples(y, samples)
         values, mask = plain_rows(y, labels), plain_rows(labelled, labels, "truth values")
         check_dropped_rows(values, count, labels)
         encoded = encode_targets(values, count, self.target_type, mask=mask)
-        samples = with_target_view(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, own)
+        samples = with_target_view(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, rows)
         task = view_task(self, samples, replace(encoded, rows=None))
         return replace(task, target_noise_floor=self.target_noise_floor, head=self.head, beside=places)
 

@@ -106,7 +106,7 @@ class CorrespondenceLLE(LocalLinearModel):
         """
         self._check()
         data = named(views)
-        sources = {name: open_input(without_labels(own, on))[0] for name, own in data.items()}
+        sources = {name: open_input(without_labels(view, on))[0] for name, view in data.items()}
         table = joined_rows(pairing(views, correspondence, on), on, data, sources)
         return self._become(embedded(self, sources, table, FitRun(client, callbacks, checkpoint, resume)))
 
@@ -209,7 +209,7 @@ class CorrespondenceLLE(LocalLinearModel):
             return interpolated(self._coordinates(source), latent)
         first = self._reference(source, self._coordinates(source))
         width, labels = self._embedding.training.views[target].shape[1], self._embedding.training.views[target].features
-        found = map_rows(
+        result = map_rows(
             X,
             partial(_reconstructed_rows, first=first, second=latent),
             self._known_features(source),
@@ -218,7 +218,7 @@ class CorrespondenceLLE(LocalLinearModel):
             name="reconstruction",
             client=client,
         )
-        return cast(Rows, found)
+        return cast(Rows, result)
 
     def _number(self, view: str | int) -> int:
         names = self.view_names_
@@ -296,8 +296,8 @@ def divided(samples: int, parts: int, overlap: float, random_state: Seed) -> Tab
     shared = round(overlap * samples)
     member = np.zeros((samples, parts), dtype=bool)
     member[order[:shared]] = True
-    for part, own in enumerate(np.array_split(order[shared:], parts)):
-        member[own, part] = True
+    for part, members in enumerate(np.array_split(order[shared:], parts)):
+        member[members, part] = True
     return np.where(member, np.cumsum(member, axis=0) - 1, -1)
 
 

@@ -27,23 +27,26 @@ def parsed(text: str) -> dict[str, str]:
 
 def entries(section: str) -> dict[str, str]:
     """The entries of a section by their names; several names may share one."""
-    found = dict[str, str]()
+    by_name = dict[str, str]()
     for entry in re.split(r"\n+(?=\S)", section):
         names = entry.partition("\n")[0].partition(" :")[0]
-        found |= {name.strip(" *"): entry for name in names.split(",")} if entry else {}
-    return found
+        by_name |= {name.strip(" *"): entry for name in names.split(",")} if entry else {}
+    return by_name
 
 
 def completed(
     sections: Mapping[str, str], wanted: Mapping[str, Iterable[str]], known: Mapping[str, Mapping[str, str]]
 ) -> str:
     """A docstring whose sections have all the wanted entries, in their order, as far as they are known."""
-    found = dict(sections)
+    texts = dict(sections)
     for title, names in wanted.items():
-        own = entries(found.get(title, ""))
-        lines = [own.get(name) or known[title].get(name, "") for name in names]
-        found[title] = "\n".join(dict.fromkeys(line for line in lines if line))
-    ordered = [found[""], *(f"{title}\n{'-' * len(title)}\n{found[title]}" for title in SECTIONS if found.get(title))]
+        written = entries(texts.get(title, ""))
+        lines = [written.get(name) or known[title].get(name, "") for name in names]
+        texts[title] = "\n".join(dict.fromkeys(line for line in lines if line))
+    ordered = [
+        texts[""],
+        *(f"{title}\n{'-' * len(title)}\n{texts[title]}" for title in SECTIONS if texts.get(title)),
+    ]
     return "\n\n".join(ordered) + "\n"
 
 
@@ -71,14 +74,16 @@ def name_methods(cls: Any) -> None:
         public = not name.startswith("_")
         if not isfunction(function) or not public or not function.__module__.startswith("dlatent."):
             continue
-        own = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
-        own.__kwdefaults__, own.__doc__ = function.__kwdefaults__, function.__doc__
-        own.__annotations__, own.__dict__ = function.__annotations__, dict(function.__dict__)
-        own.__module__, own.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"
+        copied = FunctionType(
+            function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+        )
+        copied.__kwdefaults__, copied.__doc__ = function.__kwdefaults__, function.__doc__
+        copied.__annotations__, copied.__dict__ = function.__annotations__, dict(function.__dict__)
+        copied.__module__, copied.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"
         if conditional:
             method = copy.copy(method)
-            method.fn = own
-        setattr(cls, name, method if conditional else own)
+            method.fn = copied
+        setattr(cls, name, method if conditional else copied)
 
 
 SHARED = entries(

@@ -74,8 +74,10 @@ def embedded(model: Any, data: Mapping[str, DataSource], table: Table, run: FitR
             for name, source in data.items()
         )
         journal = None if session.journal is None else session.journal.identity
-        found = [_graph(model, *each, session, callbacks) for each in zip(views, sources, plans, strict=True)]
-    graphs, recalls = zip(*found, strict=True)
+        graphs, recalls = zip(
+            *(_graph(model, *each, session, callbacks) for each in zip(views, sources, plans, strict=True)),
+            strict=True,
+        )
     with pinned(), sound_algebra():
         result = embed(
             graphs,
@@ -126,8 +128,8 @@ def _graph(
                 f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB, and approximate neighbours "
                 "are found in memory; use neighbors='exact'"
             )
-        found, recalls[0] = approximate_neighbours(view.rows, plan.n_neighbors, shift)
-        return found
+        neighbours, recalls[0] = approximate_neighbours(view.rows, plan.n_neighbors, shift)
+        return neighbours
 
     others = approximate if model.neighbors == "approximate" else None
     listeners = Listeners(callbacks, plan)

@@ -83,13 +83,13 @@ def latent(model: Model, Z: ScoresLike, component: Any) -> npt.NDArray[Any]:
 
     Errors: DataError for another number of components, or for labels in another order.
     """
-    given = unwrap(Z)
-    scores = refuse_mask(given.data, "Z")
+    unwrapped = unwrap(Z)
+    scores = refuse_mask(unwrapped.data, "Z")
     if scores.ndim != 2 or scores.shape[1] != len(component):
         raise DataError(f"the scores have shape {scores.shape}; expected samples × {len(component)} components")
-    if given.labels is not None:
+    if unwrapped.labels is not None:
         for names in (component, model.get_feature_names_out()):
-            require_order(names, given.labels.features, "the labels of the components")
+            require_order(names, unwrapped.labels.features, "the labels of the components")
     return scores
 
 

@@ -31,11 +31,11 @@ def feature_names(model: object, labels: Labels) -> npt.NDArray[np.object_]:
 
 def view_feature_names(model: object, labels: Mapping[str, Labels]) -> dict[str, npt.NDArray[np.object_]]:
     """The same of each view that had names. Errors: AttributeError where none had."""
-    each = {view: names_in(own) for view, own in labels.items()}
-    found = {view: names for view, names in each.items() if names is not None}
-    if not found:
+    each = {view: names_in(each_labels) for view, each_labels in labels.items()}
+    named = {view: names for view, names in each.items() if names is not None}
+    if not named:
         raise AttributeError(f"this {type(model).__name__} was fitted to features without names")
-    return found
+    return named
 
 
 def names_in(labels: Labels) -> npt.NDArray[np.object_] | None:
@@ -85,20 +85,20 @@ class KnownFeatures:
         Errors: DataError.
         """
         place = "" if self.view is None else f"view {self.view!r}: "
-        known, given = names_in(self.labels), names_in(labels)
-        if known is not None and given is not None:
-            _check_names(known, given, place)
+        known, others = names_in(self.labels), names_in(labels)
+        if known is not None and others is not None:
+            _check_names(known, others, place)
         if shape[1] != self.width:
             raise DataError(
                 f"{place}X has {shape[1]} features, but {self.model} is expecting {self.width} features as input; pass "
                 "those of the fit, in the same order"
             )
-        if known is None and given is None:
+        if known is None and others is None:
             require_order(self.labels, labels, f"{place}the labels of the features")
         elif known is None:
             text = f"{place}X has feature names, but {self.model} was fitted without feature names"
             warnings.warn(text, UserWarning, stacklevel=outside())
-        elif given is None:
+        elif others is None:
             text = f"{place}X does not have valid feature names, but {self.model} was fitted with feature names"
             warnings.warn(text, UserWarning, stacklevel=outside())
 
@@ -137,18 +137,18 @@ def outside() -> int:
     return level
 
 
-def require_order(known: Labels, given: Labels, what: str) -> None:
+def require_order(known: Labels, others: Labels, what: str) -> None:
     """Refuse labels of which some stand in another place than in the model; others are left to their order.
 
     Labels that are 0, 1, … are what data without any have, so that they are compared with their like alone.
     Errors: DataError.
     """
-    if known is None or given is None or len(known) != len(given):
+    if known is None or others is None or len(known) != len(others):
         return
     # Dates as texts, of one unit, as a list of them would be of numbers.
-    axes = (np.asarray(own) for own in (known, given))
+    axes = (np.asarray(axis) for axis in (known, others))
     ours, theirs = (
-        (own.astype("datetime64[ns]").astype(str) if own.dtype.kind == "M" else own).tolist() for own in axes
+        (axis.astype("datetime64[ns]").astype(str) if axis.dtype.kind == "M" else axis).tolist() for axis in axes
     )
     count, place = list(range(len(ours))), {label: at for at, label in enumerate(ours)}
     if ours == theirs or (count in (ours, theirs) and set(ours) != set(theirs)):
@@ -161,11 +161,11 @@ def require_order(known: Labels, given: Labels, what: str) -> None:
         )
 
 
-def _check_names(known: npt.NDArray[np.object_], given: npt.NDArray[np.object_], place: str) -> None:
+def _check_names(known: npt.NDArray[np.object_], others: npt.NDArray[np.object_], place: str) -> None:
     """The names must be those of the fit, in their order; the text is scikit-learn's."""
-    if np.array_equal(known, given):
+    if np.array_equal(known, others):
         return
-    unseen, missing = sorted(set(given) - set(known)), sorted(set(known) - set(given))
+    unseen, missing = sorted(set(others) - set(known)), sorted(set(known) - set(others))
     text = f"{place}The feature names should match those that were passed during fit.\n"
     if unseen:
         text += "Feature names unseen at fit time:\n" + _listed(unseen)

@@ -10,8 +10,7 @@ import xarray as xr
 from sklearn.utils import estimator_html_repr
 
 from dlatent.fitted import store
-from dlatent.fitted.fit import Fit, history_dataset, passes_of, summary
-from dlatent.fitted.words import words
+from dlatent.fitted.fit import Fit, history_dataset, passes_of, summary, words
 from dlatent.models.docstrings import described
 from dlatent.models.features import feature_names
 from dlatent.models.hyperparameters import declared
@@ -115,8 +114,8 @@ def facts(self: Any) -> dict[str, Any]:
 
 
 def in_words(self: Any) -> dict[str, str]:
-    """The same, but for the tables, in words by name."""
-    return words(facts(self))
+    """The facts, but for the tables, in words by name."""
+    return words(facts(self), fitted(self))
 
 
 def html_repr(self: Any) -> str:

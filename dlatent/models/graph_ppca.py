@@ -189,7 +189,7 @@ class GraphPPCA(LinearModel):
         graph: GraphLike = None,
         dim: str | None = None,
         weights: xr.DataArray | None = None,
-        **given: Any,
+        **data: Any,
     ) -> Task:
         task, hops = table_task(self, X, dim, weights), int(self.hops)
         between = Smoothing(open_edges(graph, task.source), self.smoothing, hops) if self.smoothing else None

@@ -271,8 +271,8 @@ def parameter(described: Parameter | None = None, *, default: Any, kw_only: bool
 
 def declared(cls: Any) -> list[tuple[Field[Any], Any]]:
     """The hyperparameters of a model, in the order of its constructor, and what is known of them."""
-    found = [(one, one.metadata["declared"] or SHARED[one.name]) for one in fields(cls)]
-    return sorted(found, key=lambda pair: bool(pair[0].kw_only))
+    pairs = [(one, one.metadata["declared"] or SHARED[one.name]) for one in fields(cls)]
+    return sorted(pairs, key=lambda pair: bool(pair[0].kw_only))
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))

@@ -88,9 +88,9 @@ def _as_table(correspondence: Any, names: list[str]) -> Table:
             )
         values = values[names].to_numpy()
     elif isinstance(values, xr.DataArray):
-        own = values.dims[-1]
-        if own in values.coords and set(names) <= set(values[own].values.tolist()):
-            values = values.sel({own: names})
+        columns = values.dims[-1]
+        if columns in values.coords and set(names) <= set(values[columns].values.tolist()):
+            values = values.sel({columns: names})
         values = values.values if values.chunks is None else values.data
     table: npt.NDArray[Any] = plain_numbers(values, "the correspondence")
     if table.ndim != 2 or table.shape[1] != len(names):
@@ -155,13 +155,13 @@ def _by_labels(on: Any, data: Mapping[str, Any], sources: Mapping[str, DataSourc
         for row, label in enumerate(labels):
             if _nothing(label):
                 continue
-            found = places.setdefault(label, [-1] * len(names))
-            if found[view] >= 0:
+            rows_of_label = places.setdefault(label, [-1] * len(names))
+            if rows_of_label[view] >= 0:
                 raise DataError(
-                    f"view {name!r} has the label {label!r} in rows {found[view]} and {row}; labels that join "
+                    f"view {name!r} has the label {label!r} in rows {rows_of_label[view]} and {row}; labels that join "
                     "views must be unique in each"
                 )
-            found[view] = row
+            rows_of_label[view] = row
     shared = [rows for rows in places.values() if sum(row >= 0 for row in rows) > 1]
     if not shared:
         raise DataError(f"no label occurs in two of the views {', '.join(map(repr, names))}; check their labels")
@@ -200,10 +200,10 @@ def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Sequence[Any
 
 
 def _listed(labels: Any, name: str) -> list[Any]:
-    found: npt.NDArray[Any] = refuse_mask(labels, f"on[{name!r}]")
-    if found.ndim != 1:
-        raise DataError(f"the labels of view {name!r} have shape {found.shape}; expected one for each row")
-    return list(found.tolist())
+    values: npt.NDArray[Any] = refuse_mask(labels, f"on[{name!r}]")
+    if values.ndim != 1:
+        raise DataError(f"the labels of view {name!r} have shape {values.shape}; expected one for each row")
+    return list(values.tolist())
 
 
 def without_labels(data: Any, on: Any) -> Any:
@@ -251,8 +251,8 @@ class JointViews(Mapping[str, Any]):
 
     def __init__(self, views: Views, *, correspondence: Pairing = None, on: Names = None) -> None:
         data = named(views)
-        self._data = {name: without_labels(own, on) for name, own in data.items()}
-        sources = {name: open_input(own)[0] for name, own in self._data.items()}
+        self._data = {name: without_labels(view, on) for name, view in data.items()}
+        sources = {name: open_input(view)[0] for name, view in self._data.items()}
         self.correspondence: Table = joined_rows(correspondence, on, data, sources)
 
     @property
@@ -275,13 +275,13 @@ class JointViews(Mapping[str, Any]):
         table = np.atleast_2d(self.correspondence[rows])
         has, data = table >= 0, dict[str, Any]()
         for view, (name, values) in enumerate(self._data.items()):
-            own = has[:, view]
-            if own.any():
-                data[name] = _rows_of(values, table[own, view], name)
-                table[own, view] = np.arange(own.sum())
-        made = object.__new__(JointViews)
-        made._data, made.correspondence = data, table[:, has.any(axis=0)]
-        return made
+            has_view = has[:, view]
+            if has_view.any():
+                data[name] = _rows_of(values, table[has_view, view], name)
+                table[has_view, view] = np.arange(has_view.sum())
+        joint = object.__new__(JointViews)
+        joint._data, joint.correspondence = data, table[:, has.any(axis=0)]
+        return joint
 
     def __repr__(self) -> str:
         return f"JointViews of {len(self.correspondence):,} samples in the views {', '.join(map(repr, self._data))}"

@@ -203,18 +203,18 @@ def kept(session: Session, place: str, dtype: np.dtype[Any]) -> Iterator[tuple[T
 
 def fitted_kernel(task: Task, known: Known) -> KernelGaussian:
     """The fitted model, which owns the rows that it keeps."""
-    fields, made = table_fields(task, known), known.solution.features
-    assert made is not None
+    fields, features = table_fields(task, known), known.solution.features
+    assert features is not None
     return KernelGaussian(
         **fields,
-        dual_components=made.combinations @ fields["loadings"],
-        combinations=made.combinations,
-        offset=made.offset,
-        middle=made.middle,
-        length=made.length,
-        feature_dimension=made.dimension,
-        trace_error=made.trace_error,
-        compared=Compared(made.kernel, tuple(map(owned, made.rows)), task.source.shape[1]),
+        dual_components=features.combinations @ fields["loadings"],
+        combinations=features.combinations,
+        offset=features.offset,
+        middle=features.middle,
+        length=features.length,
+        feature_dimension=features.dimension,
+        trace_error=features.trace_error,
+        compared=Compared(features.kernel, tuple(map(owned, features.rows)), task.source.shape[1]),
     )
 
 
@@ -223,8 +223,8 @@ def fitted_kernel(task: Task, known: Known) -> KernelGaussian:
 
 def model_of(estimator: Any) -> KernelGaussian:
     """The fitted model.  Errors: NotFittedError."""
-    found: KernelGaussian = estimator._model
-    return found
+    model: KernelGaussian = estimator._model
+    return model
 
 
 @attribute
@@ -295,7 +295,7 @@ class KernelPPCA(LinearModel):
 
     _rules = (check_kernel,)
 
-    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **given: Any) -> Task:
+    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **data: Any) -> Task:
         return kernel_task(self, X, dim, weights)
 
     fit, plan = fit_methods.fit, fit_methods.plan
@@ -364,7 +364,7 @@ class KernelSupervisedPPCA(LinearModel):
         labelled: Mask = None,
         dim: str | None = None,
         weights: xr.DataArray | None = None,
-        **given: Any,
+        **data: Any,
     ) -> Task:
         return with_targets(kernel_task(self, X, dim, weights), y, labelled, self)
 

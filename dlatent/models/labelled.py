@@ -72,8 +72,8 @@ def _unwrap(data: Any, dim: str | None, weights: xr.DataArray | None, known: Gri
     if not isinstance(data, xr.DataArray):
         _require_unlabelled(data, dim, weights, known)
         return _unwrap_frame(data) if is_frame(data) else Unwrapped(data, None, None)
-    for given in (data, weights):
-        require_decoded(given)
+    for labelled in (data, weights):
+        require_decoded(labelled)
     renamed = _renamed(data, dim, known)
     data, dim = data.rename(renamed), None if dim is None else renamed.get(dim, dim)
     if isinstance(weights, xr.DataArray):
@@ -116,12 +116,15 @@ def _renamed(data: xr.DataArray, rows: str | None, known: Grid | None) -> dict[A
     """
     others = () if known is None else [dim for dim in data.dims if _input_name(dim) not in known.dims]
     first = rows if rows is not None else next(iter(others if len(others) == 1 else data.dims), None)
-    names = [*data.dims, *(name for name, own in data.coords.items() if first not in own.dims or name in ROW_RESULTS)]
-    found = {name: dimension(name) for name in names if isinstance(name, str) and dimension(name) != name}
+    names = [
+        *data.dims,
+        *(name for name, each in data.coords.items() if first not in each.dims or name in ROW_RESULTS),
+    ]
+    renamed = {name: dimension(name) for name in names if isinstance(name, str) and dimension(name) != name}
     if "sample" in data.dims and first != "sample":  # what rows are called that have no name
-        found["sample"] = _input_name("sample")
+        renamed["sample"] = _input_name("sample")
     taken = {*data.dims, *data.coords}
-    return {old: f"input_{new}" if new in taken else new for old, new in found.items()}
+    return {old: f"input_{new}" if new in taken else new for old, new in renamed.items()}
 
 
 def _input_name(dim: Any) -> Any:
@@ -149,9 +152,9 @@ def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
 def _require_unlabelled(data: Any, dim: str | None, weights: Any, known: Grid | None) -> None:
     """Refuse what only an input with named dimensions can be asked for. Raises DataError."""
     if dim is not None or weights is not None:
-        given = "weights" if dim is None else "dim"
+        argument = "weights" if dim is None else "dim"
         raise DataError(
-            f"{given} is for an xarray DataArray or Dataset, and the data are of type {type(data).__name__}"
+            f"{argument} is for an xarray DataArray or Dataset, and the data are of type {type(data).__name__}"
         )
     if known is not None and known.scale is not None:
         raise DataError("the model was fitted with weights of the features; give new data as a DataArray, too")
@@ -236,8 +239,8 @@ def _unwrap_frame(frame: Any) -> Unwrapped:
 
 def plain_labels(labels: Any) -> npt.NDArray[Any]:
     """Labels as numbers, dates or texts; what is none of these, as a tuple of a multi-index, as its text."""
-    found = np.asarray(pd.Index(list(labels)))
-    return found if found.dtype.kind in "iufM" else np.array([str(label) for label in found], dtype=str)
+    index = np.asarray(pd.Index(list(labels)))
+    return index if index.dtype.kind in "iufM" else np.array([str(label) for label in index], dtype=str)
 
 
 def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
@@ -259,14 +262,14 @@ def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") ->
     require_decoded(values)
     named = isinstance(values, xr.DataArray) and values.ndim > 0
     dim = str(values.dims[0]) if named else ""
-    own = _coordinate(values, dim) if named else _index_of(values)
+    labels_of_rows = _coordinate(values, dim) if named else _index_of(values)
     known = None if labels is None else labels.index if labels.samples is None else labels.samples
-    if own is not None and known is not None and len(own) == len(known):
-        differ = np.flatnonzero(np.asarray(own != known))
+    if labels_of_rows is not None and known is not None and len(labels_of_rows) == len(known):
+        differ = np.flatnonzero(np.asarray(labels_of_rows != known))
         strict = named and labels is not None and labels.samples is not None
-        if len(differ) and (strict or _tell(own, known)):
+        if len(differ) and (strict or _tell(labels_of_rows, known)):
             row = int(differ[0])
-            theirs, ours = own[row : row + 1].tolist()[0], known[row : row + 1].tolist()[0]
+            theirs, ours = labels_of_rows[row : row + 1].tolist()[0], known[row : row + 1].tolist()[0]
             mend = f"y = y.sel({dim}=X[{dim!r}])" if named else "y = y.loc[X.index]"
             raise DataError(
                 f"row {row}: the {what} are labelled {theirs!r}, the data {ours!r}; align them first, for example "
@@ -281,7 +284,7 @@ def _tell(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
     """Whether labels that differ say that rows lie in another order: they are the same ones, or none are 0, 1, …, as
     data without labels have (AnnData as texts)."""
     numbers = np.arange(len(first))
-    counted = any(np.array_equal(own, like) for own in (first, second) for like in (numbers, numbers.astype(str)))
+    counted = any(np.array_equal(axis, like) for axis in (first, second) for like in (numbers, numbers.astype(str)))
     return not counted or set(first.tolist()) == set(second.tolist())
 
 
@@ -305,7 +308,7 @@ def wrap_rows(
     rows, coords = str(like.original.dims[0]), row_coordinates(like.original)
     if values.ndim == 1:
         return xr.DataArray(values, dims=(rows,), coords=coords, name=name)
-    found = xr.DataArray(values, dims=(rows, columns), coords=coords, name=name)
+    array = xr.DataArray(values, dims=(rows, columns), coords=coords, name=name)
     if grid is None:
-        return found.assign_coords({columns: names})
-    return spread(found, columns, grid, 0).assign_attrs(units(grid, power))
+        return array.assign_coords({columns: names})
+    return spread(array, columns, grid, 0).assign_attrs(units(grid, power))

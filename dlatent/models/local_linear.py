@@ -85,9 +85,9 @@ class LocalLinearModel(Estimator):
     @property
     def _embedding(self) -> Embedding:
         """The fitted value."""
-        found = self._fitted().model
-        assert isinstance(found, Embedding)
-        return found
+        model = self._fitted().model
+        assert isinstance(model, Embedding)
+        return model
 
     @property
     def embedding_(self) -> Array:
@@ -142,13 +142,13 @@ class LocalLinearModel(Estimator):
 
     def _reference(self, view: int, values: Any) -> Reference:
         """The training rows of a view, with values for each."""
-        own = self._embedding.training.views[view]
-        if own.rows is None:
+        training = self._embedding.training.views[view]
+        if training.rows is None:
             raise DataError(
-                f"the training rows of {own.name!r} are more than {REFERENCE_BYTES >> 30} GiB and were not kept, so "
-                "that new samples have no neighbours among them; embed all samples together"
+                f"the training rows of {training.name!r} are more than {REFERENCE_BYTES >> 30} GiB and were not kept, "
+                "so that new samples have no neighbours among them; embed all samples together"
             )
-        return Reference(own.rows, values, int(self.n_neighbors), float(self.reg))
+        return Reference(training.rows, values, int(self.n_neighbors), float(self.reg))
 
     def _transform(
         self, X: Data, view: int, out: PathLike | None, overwrite: bool, resume: bool, client: Where
@@ -161,10 +161,15 @@ class LocalLinearModel(Estimator):
 
     def _known_features(self, view: int) -> KnownFeatures:
         """What the model asks of new data of a view."""
-        own = self._embedding.training.views[view]
-        name = own.name if len(self._embedding.views) > 1 else None
+        known = self._embedding.training.views[view]
+        name = known.name if len(self._embedding.views) > 1 else None
         return KnownFeatures(
-            type(self).__name__, own.shape[1], own.features, name, grid=own.grid, place=self._fitted().place
+            type(self).__name__,
+            known.shape[1],
+            known.features,
+            name,
+            grid=known.grid,
+            place=self._fitted().place,
         )
 
     def _coordinates(self, view: int) -> Array:

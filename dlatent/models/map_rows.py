@@ -59,9 +59,9 @@ def source_of(like: Unwrapped) -> DataSource:
 
 def samples_of(data: Data, known: Grid | None) -> tuple[int, AxisLabels]:
     """The number of samples of any input, and their labels."""
-    found = sample_axis(data, known)
-    if found is not None:
-        return found
+    axis = sample_axis(data, known)
+    if axis is not None:
+        return axis
     source = open_input(data, known=known)[0]
     return source.shape[0], source.labels
 
@@ -237,11 +237,11 @@ def map_rows(
         shown(session, name),
         cells_named({None: features.grid}),
     ):
-        made = work.on(session).over(_collected, operator.add, name)
+        pass_ = work.on(session).over(_collected, operator.add, name)
         if edges is None:
-            session.deliver(made, partial(_fill, values))
+            session.deliver(pass_, partial(_fill, values))
         else:
-            _fill(values, session.run(made))
+            _fill(values, session.run(pass_))
     return wrapped(values)
 
 
@@ -279,10 +279,10 @@ def _into_store(
         RowSink.create, out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite
     )
     data = {"data": source, "targets": targets, "graph": graph}
-    made = work.function if graph is None else (work.function, work.way)
+    identity = work.function if graph is None else (work.function, work.way)
     with (
         connect(source, targets=targets, client=client, graph=graph, cache_bytes=0) as session,
-        rows_checkpoint(out if resume else None, name, made, data, session) as session.journal,
+        rows_checkpoint(out if resume else None, name, identity, data, session) as session.journal,
         shown(session, name),
     ):
         journal = session.journal

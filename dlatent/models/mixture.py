@@ -130,7 +130,7 @@ class PPCAMixture(Model):
     n_init: int = parameter(STARTS, default=5)
     warm_start: bool = parameter(WARM_START, default=False)
 
-    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **given: Any) -> Task:
+    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **data: Any) -> Task:
         task = table_task(self, X, dim, weights, diagonal=self.noise == "diagonal")
         rows, mixtures, starts = task.source.shape[0], int(self.n_mixtures), int(self.n_init)
         if mixtures > rows:
@@ -149,9 +149,9 @@ class PPCAMixture(Model):
     @property
     def _model(self) -> Mixture:
         """The fitted model."""
-        found = self._fitted().model
-        assert isinstance(found, Mixture)
-        return found
+        model = self._fitted().model
+        assert isinstance(model, Mixture)
+        return model
 
     @property
     def n_components_(self) -> int:
@@ -231,8 +231,8 @@ class PPCAMixture(Model):
             From 0, in the kind of the input.
         """
         rows = function(self._model.rows.likeliest)
-        found: Any = mapped(self, X, rows, "mixture", run=RowsRun(client=client))
-        return cast(Rows, found.astype(np.int64))
+        components: Any = mapped(self, X, rows, "mixture", run=RowsRun(client=client))
+        return cast(Rows, components.astype(np.int64))
 
     @described
     def transform(

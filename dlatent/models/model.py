@@ -34,7 +34,7 @@ class Model(Estimator, ABC):
     zero_rows: ZeroRows = parameter(default="keep")
 
     @abstractmethod
-    def _task(self, X: Any, **given: Any) -> Task:
+    def _task(self, X: Any, **data: Any) -> Task:
         """What is to be fitted: what a user gives to `fit`, and the hyperparameters.  Errors: DataError."""
 
     @property
@@ -125,9 +125,9 @@ class LinearModel(Model):
     @property
     def _model(self) -> Linear:
         """The fitted model."""
-        found = self._fitted().model
-        assert isinstance(found, Linear)
-        return found
+        model = self._fitted().model
+        assert isinstance(model, Linear)
+        return model
 
     @property
     def n_components_(self) -> int:

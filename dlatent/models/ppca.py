@@ -134,7 +134,7 @@ class PPCA(LinearModel):
         dim: str | None = None,
         weights: xr.DataArray | None = None,
         before: Fit | None = None,
-        **given: Any,
+        **data: Any,
     ) -> Task:
         start = self._fit if self.warm_start and hasattr(self, "_fit") else None
         task = table_task(self, X, dim, weights, before=before, row_effects=self.row_effects)

@@ -364,7 +364,7 @@ class RelationalPPCA(LinearModel):
         precision: GraphLike = None,
         dim: str | None = None,
         weights: xr.DataArray | None = None,
-        **given: Any,
+        **data: Any,
     ) -> Task:
         return related(self, table_task(self, X, dim, weights), graph, precision)
 
@@ -434,15 +434,15 @@ class RelationalPPCA(LinearModel):
         DataError
             For other features, for a singular Δ, or for more than 20,000 samples with edges.
         """
-        found = row_methods.posteriors(self, X, None, RowsRun(client=client))
-        samples, dim = found.sizes[found["scores"].dims[0]], found["scores"].dims[0]
+        dataset = row_methods.posteriors(self, X, None, RowsRun(client=client))
+        samples, dim = dataset.sizes[dataset["scores"].dims[0]], dataset["scores"].dims[0]
         if graph is None and precision is None:
             each = np.full(samples, 1.0 / self._model.row_precision)
         else:
             each = self.node_variance(graph, precision=precision)
         if len(each) != samples:
             raise DataError(f"the edges join {len(each)} samples, but {samples} were given")
-        return found.assign(node_variance=(dim, each))
+        return dataset.assign(node_variance=(dim, each))
 
     @described
     def log_likelihood(
@@ -531,7 +531,7 @@ class RelationalSupervisedPPCA(LinearModel):
         graph: GraphLike = None,
         dim: str | None = None,
         weights: xr.DataArray | None = None,
-        **given: Any,
+        **data: Any,
     ) -> Task:
         task = with_targets(table_task(self, X, dim, weights), y, labelled, self)
         if len(task.specification.patterns) > 1:
@@ -604,8 +604,8 @@ class RelationalSupervisedPPCA(LinearModel):
         xarray.Dataset
             As in SupervisedPPCA.posterior.
         """
-        found = row_methods.posterior(self, X, y, client=client)
-        return found.assign(covariance=found["covariance"] / self._model.row_precision)
+        dataset = row_methods.posterior(self, X, y, client=client)
+        return dataset.assign(covariance=dataset["covariance"] / self._model.row_precision)
 
     @described
     def log_likelihood(

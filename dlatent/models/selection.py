@@ -93,43 +93,43 @@ def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: str | None, client
     return Trial(model, source, y, graph, client)
 
 
-def hides_cells(given: Trial) -> bool:
+def hides_cells(trial: Trial) -> bool:
     """Whether cells can be held out of the data: the model has missing entries, those not stored are missing, and rows
     do not say of each other what was hidden."""
-    missing, data = getattr(given.model, "missing", None), given.data
-    if missing is None or given.graph is not None:
+    missing, data = getattr(trial.model, "missing", None), trial.data
+    if missing is None or trial.graph is not None:
         return False
     return isinstance(data, DataSource) and (not data.sparse or missing == "unstored")
 
 
-def by_cells(given: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
+def by_cells(trial: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
     """Fits to the visible cells, and their scores on the others."""
-    if not hasattr(given.model, "missing"):
-        raise DataError(f"{type(given.model).__name__} has no missing entries; take criterion='cross_validation'")
-    if given.graph is not None:
+    if not hasattr(trial.model, "missing"):
+        raise DataError(f"{type(trial.model).__name__} has no missing entries; take criterion='cross_validation'")
+    if trial.graph is not None:
         raise DataError("cells are held out of rows that no graph joins; take criterion='cross_validation'")
-    if not hides_cells(given):
+    if not hides_cells(trial):
         raise DataError(
             "cells of sparse data can be held out where their stored entries are the observed ones: say "
             "missing='unstored', or take criterion='cross_validation'"
         )
-    assert isinstance(given.data, DataSource)
-    missing = "unstored" if given.data.sparse else "nan"
-    visible = replace(given, data=hide_cells(given.data, hiding))
+    assert isinstance(trial.data, DataSource)
+    missing = "unstored" if trial.data.sparse else "nan"
+    visible = replace(trial, data=hide_cells(trial.data, hiding))
     # With a prior by evidence any number that is large enough does: it is numbers without one that are compared.
-    prior = {"prior": "ml"} if given.model.get_params().get("prior") == "auto" else {}
+    prior = {"prior": "ml"} if trial.model.get_params().get("prior") == "auto" else {}
     lines = []
     for k in numbers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # rows that hiding has emptied
             fitted = visible.fitted(k, missing=missing, solver="auto", **prior)
-        targets = encoded(fitted, given.data, given.targets)
+        targets = encoded(fitted, trial.data, trial.targets)
         request = HeldOutRequest(fitted._model.parameters, fitted._model.specification, hiding)
-        with connect(given.data, targets=targets, client=given.client, cache_bytes=0) as session:
-            found = session.run(Pass(block_held_out, request, name="held out"))
-        if not found.cells:
+        with connect(trial.data, targets=targets, client=trial.client, cache_bytes=0) as session:
+            sums = session.run(Pass(block_held_out, request, name="held out"))
+        if not sums.cells:
             raise DataError("no cell was held out; hold out a larger part")
-        score, error = found.log_likelihood / found.cells, float(np.sqrt(found.squared_error / found.cells))
+        score, error = sums.log_likelihood / sums.cells, float(np.sqrt(sums.squared_error / sums.cells))
         lines.append({"held_out_log_likelihood": score, "held_out_rmse": error, **_course(fitted)})
     return lines
 
@@ -143,17 +143,17 @@ def _course(fitted: Any) -> Line:
     }
 
 
-def by_folds(given: Trial, numbers: list[int], folds: BaseCrossValidator) -> list[Line]:
+def by_folds(trial: Trial, numbers: list[int], folds: BaseCrossValidator) -> list[Line]:
     """Fits to all folds of the samples but one, and their scores on that one."""
-    if get_tags(given.model).input_tags.pairwise:
+    if get_tags(trial.model).input_tags.pairwise:
         raise DataError("rows of a precomputed kernel have no likelihood; name the kernel")
-    samples = np.arange(given.data.shape[0])
+    samples = np.arange(trial.data.shape[0])
     lines = [dict[str, list[Any]](fold_log_likelihood=[], passes=[], converged=[]) for _ in numbers]
-    for chosen, others in folds.split(samples, given.targets):
-        inside, outside = (given.taken(np.sort(rows)) for rows in (chosen, others))
+    for chosen, others in folds.split(samples, trial.targets):
+        inside, outside = (trial.taken(np.sort(rows)) for rows in (chosen, others))
         for k, line in zip(numbers, lines, strict=True):
             fitted = inside.fitted(k)
-            line["fold_log_likelihood"].append(fitted.score(outside.data, outside.targets, client=given.client))
+            line["fold_log_likelihood"].append(fitted.score(outside.data, outside.targets, client=trial.client))
             line["passes"].append(fitted.n_passes_)
             line["converged"].append(fitted.converged_)
     return [
@@ -167,16 +167,16 @@ def by_folds(given: Trial, numbers: list[int], folds: BaseCrossValidator) -> lis
     ]
 
 
-def by_criterion(given: Trial, numbers: list[int], criterion: str) -> list[Line]:
+def by_criterion(trial: Trial, numbers: list[int], criterion: str) -> list[Line]:
     """The criterion of a fit with each number."""
-    if criterion != "bic" or not hasattr(given.model, "bic"):
+    if criterion != "bic" or not hasattr(trial.model, "bic"):
         of = "PPCA of complete data" if criterion != "bic" else "PPCA, FactorAnalysis and PPCAMixture"
         raise DataError(
             f"criterion={criterion!r} is for {of}; take 'auto', which goes by what the fits of a "
-            f"{type(given.model).__name__} did not see"
+            f"{type(trial.model).__name__} did not see"
         )
-    fits = (given.fitted(k) for k in numbers)
-    return [{"bic": fitted.bic(given.data, client=given.client), **_course(fitted)} for fitted in fits]
+    fits = (trial.fitted(k) for k in numbers)
+    return [{"bic": fitted.bic(trial.data, client=trial.client), **_course(fitted)} for fitted in fits]
 
 
 def has_spectrum(model: Any) -> bool:
@@ -184,20 +184,20 @@ def has_spectrum(model: Any) -> bool:
     return isinstance(model, PPCA) and model.missing == "raise"
 
 
-def by_spectrum(given: Trial, numbers: list[int], criterion: str, seed: int) -> list[Line]:
+def by_spectrum(trial: Trial, numbers: list[int], criterion: str, seed: int) -> list[Line]:
     """What the eigenvalues of the covariance say, from the fit with the largest number, or with all."""
-    assert isinstance(given.data, DataSource)
-    samples, features = given.data.shape
+    assert isinstance(trial.data, DataSource)
+    samples, features = trial.data.shape
     if samples <= features and criterion != "parallel":
         raise DataError(
-            f"criterion={criterion!r} is for more samples than features, and the {given.data.description} has "
+            f"criterion={criterion!r} is for more samples than features, and the {trial.data.description} has "
             f"{samples} × {features}; take criterion='held_out' or 'cross_validation'"
         )
     with warnings.catch_warnings():
         for kind in (NoiseFloorWarning, PrecisionWarning, DataWarning):  # of all components some may be none
             warnings.simplefilter("ignore", kind)
         most = features if criterion == "evidence" else max(numbers)
-        fitted = given.fitted(most, solver="auto", noise_floor=SMALLEST_FLOOR)
+        fitted = trial.fitted(most, solver="auto", noise_floor=SMALLEST_FLOOR)
     # The other eigenvalues count by their sum.
     values = np.append(fitted.explained_variance_, np.full(features - most, fitted.noise_variance_))
     if fitted.at_floor_[0]:
@@ -210,7 +210,7 @@ def by_spectrum(given: Trial, numbers: list[int], criterion: str, seed: int) -> 
         return [{"eigenvalue": values[k], "noise_eigenvalue": noise[k], "above_noise": above[k]} for k in at]
     name, function = ("bic", bic) if criterion == "bic" else ("log_evidence", log_evidence)
     scores = function(values, samples)
-    scores[~leaving_noise(values, given.model.noise_floor * values.mean())] = np.nan
+    scores[~leaving_noise(values, trial.model.noise_floor * values.mean())] = np.nan
     return [{name: score} for score in scores[at]]
 
 
@@ -306,39 +306,39 @@ def select_n_components(
         raise DataError("there are no numbers of components to choose from")
     if criterion not in get_args(Criterion):
         raise DataError(f"criterion is {criterion!r}; expected one of {', '.join(map(repr, get_args(Criterion)))}")
-    given = opened(model, X, y, graph, dim, client)
+    trial = opened(model, X, y, graph, dim, client)
     if criterion == "auto":
-        criterion = "held_out" if hides_cells(given) else "cross_validation"
+        criterion = "held_out" if hides_cells(trial) else "cross_validation"
     match criterion:
         case "held_out":
-            lines = by_cells(given, numbers, Hiding(float(held_out), int(random_state)))
+            lines = by_cells(trial, numbers, Hiding(float(held_out), int(random_state)))
         case "cross_validation":
             folds = KFold(int(cv), shuffle=True, random_state=random_state) if isinstance(cv, Integral) else cv
-            lines = by_folds(given, numbers, folds)
+            lines = by_folds(trial, numbers, folds)
         case _ if has_spectrum(model):
-            lines = by_spectrum(given, numbers, criterion, int(random_state))
+            lines = by_spectrum(trial, numbers, criterion, int(random_state))
         case _:
-            lines = by_criterion(given, numbers, criterion)
-    found = xr.Dataset(
+            lines = by_criterion(trial, numbers, criterion)
+    dataset = xr.Dataset(
         {name: _variable([line[name] for line in lines]) for name in lines[0]},
         coords={"n_components": numbers},
         attrs={"model": type(model).__name__, "criterion": criterion, "score": SCORES[criterion]},
     )
     more = {"held_out": float(held_out)} if criterion == "held_out" else {}
-    return found.assign_attrs(best=_best(found), **more)
+    return dataset.assign_attrs(best=_best(dataset), **more)
 
 
 def _variable(values: list[Any]) -> tuple[tuple[str, ...], npt.NDArray[Any]]:
     """The dimensions of a number, or of a number for each fold, of every candidate, and the values."""
-    found = np.array(values)
-    return ("n_components", "fold")[: found.ndim], found
+    array = np.array(values)
+    return ("n_components", "fold")[: array.ndim], array
 
 
-def _best(found: xr.Dataset) -> int:
+def _best(dataset: xr.Dataset) -> int:
     """The number that a criterion chooses."""
-    numbers, scores = found["n_components"].values, found[found.attrs["score"]].values
-    if found.attrs["criterion"] == "parallel":
-        return int(numbers[found["above_noise"].values].max(initial=numbers.min()))
+    numbers, scores = dataset["n_components"].values, dataset[dataset.attrs["score"]].values
+    if dataset.attrs["criterion"] == "parallel":
+        return int(numbers[dataset["above_noise"].values].max(initial=numbers.min()))
     if np.isnan(scores).all():
         raise DataError("every number of components leaves no noise, so that likelihoods have no bound; ask for fewer")
-    return int(numbers[np.nanargmin(scores) if found.attrs["criterion"] == "bic" else np.nanargmax(scores)])
+    return int(numbers[np.nanargmin(scores) if dataset.attrs["criterion"] == "bic" else np.nanargmax(scores)])

@@ -74,7 +74,7 @@ class SupervisedPPCA(LinearModel):
         labelled: Mask = None,
         dim: str | None = None,
         weights: xr.DataArray | None = None,
-        **given: Any,
+        **data: Any,
     ) -> Task:
         task = table_task(self, X, dim, weights)
         if task.prior != "ml" and self.missing == "raise" and task.source.sparse:

@@ -156,7 +156,7 @@ def posterior(
         sets, patterns, pattern = sets_of(self, samples)
     else:
         patterns, pattern = [(self._number(samples[0]),)], np.zeros(scores.shape[0], dtype=np.int64)
-    covariances = [pattern_projection(fitted.parameters, fitted.specification, own).covariance for own in patterns]
+    covariances = [pattern_projection(fitted.parameters, fitted.specification, each).covariance for each in patterns]
     dataset = posterior_dataset(scores, np.stack(covariances), pattern)
     if not isinstance(samples, JointSamples) or len(patterns) == 1:
         return dataset
@@ -299,8 +299,8 @@ def inverse_transform(self: JointModel, Z: ScoresLike, view: str) -> npt.NDArray
         For an unknown view or another number of components.
     """
     fitted, number = self._model, self._number(view)
-    own, scores = fitted.specification.slices[number], latent(self, Z, fitted.component)
-    return over_features(np.asarray(scores @ fitted.loadings[own].T + fitted.mean[own]), fitted.labels.views[view], Z)
+    at, scores = fitted.specification.slices[number], latent(self, Z, fitted.component)
+    return over_features(np.asarray(scores @ fitted.loadings[at].T + fitted.mean[at]), fitted.labels.views[view], Z)
 
 
 @described
@@ -313,8 +313,8 @@ def sample(self: JointModel, n_samples: int = 1, *, random_state: Seed = None) -
         In units of the features.
     """
     fitted = self._model
-    rows, own = drawn(fitted, n_samples, random_state), fitted.specification.slices
-    return {name: rows[:, at] for name, at in zip(self.view_names_, own, strict=True)}
+    rows, slices = drawn(fitted, n_samples, random_state), fitted.specification.slices
+    return {name: rows[:, at] for name, at in zip(self.view_names_, slices, strict=True)}
 
 
 @described

@@ -59,9 +59,9 @@ def new_samples(model: JointModel, views: Views, correspondence: Pairing, on: Na
     if targets is None:
         raise DataError(f"{type(model).__name__} has no targets; leave out y, or fit CorrespondenceSupervisedPPCA")
     samples = joint_samples(model, views, correspondence, on)
-    y, labels, count, own = targets_of_samples(y, samples)
+    y, labels, count, row_of_sample = targets_of_samples(y, samples)
     rows = targets.encoding.encode(plain_rows(y, labels), count)
-    return with_target_view(samples, lambda a, b: rows[a:b], rows.shape[1], ~np.isnan(rows[:, 0]), own)
+    return with_target_view(samples, lambda a, b: rows[a:b], rows.shape[1], ~np.isnan(rows[:, 0]), row_of_sample)
 
 
 def joint_samples(model: JointModel, views: Views, correspondence: Pairing, on: Names) -> JointSamples:
@@ -69,8 +69,8 @@ def joint_samples(model: JointModel, views: Views, correspondence: Pairing, on: 
     data, sources = opened(views, on, model._model.labels.views)
     for name in sources:
         model._number(name)
-    for name, own in sources.items():
-        model._known_view(name).check(own.shape, own.labels.features)
+    for name, source in sources.items():
+        model._known_view(name).check(source.shape, source.labels.features)
     if len(sources) == 1:
         return JointSamples(sources, np.arange(next(iter(sources.values())).shape[0])[:, None])
     return JointSamples(sources, joined_rows(pairing(views, correspondence, on), on, data, sources))
@@ -102,11 +102,11 @@ def mapped(
         for start, piece in pieces:
             values[source.order[start : start + len(piece)]] = piece
 
-    grids: dict[str | None, Grid | None] = {name: own.labels.grid for name, own in sources.items()}
+    grids: dict[str | None, Grid | None] = {name: each.labels.grid for name, each in sources.items()}
     with connect(source, client=local, cache_bytes=0) as session, shown(session, "joint rows"), cells_named(grids):
         session.deliver(Pass(_placed_results, request, name="joint rows"), take)
-    places = enumerate(own for own in sources if own in model.view_names_)
-    coordinates = {f"row_{own}": ("sample", table[:, view]) for view, own in places}
+    places = enumerate(name for name in sources if name in model.view_names_)
+    coordinates = {f"row_{name}": ("sample", table[:, at]) for at, name in places}
     labels = {} if names is None else {columns: names}
     dims = ("sample",) if names is None else ("sample", columns)
     return xr.DataArray(values, dims=dims, coords={**labels, **coordinates}, name=name)
@@ -128,5 +128,5 @@ def sets_of(
     """The sets of views that occur (sets, views), the same as numbers in the model, and the set of each sample."""
     sets, pattern = np.unique(samples.table >= 0, axis=0, return_inverse=True)
     numbers = _numbers(model, samples)
-    patterns = [tuple(number for number, own in zip(numbers, line, strict=True) if own) for line in sets]
+    patterns = [tuple(number for number, present in zip(numbers, line, strict=True) if present) for line in sets]
     return sets, patterns, pattern.ravel()

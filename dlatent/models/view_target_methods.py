@@ -195,7 +195,7 @@ def predict(
     if not isinstance(samples, JointSamples):
         return values, predictive_variance(self, samples[0])
     _, patterns, pattern = sets_of(self, samples)
-    each = np.stack([output_variance(self._model, own) for own in patterns])
+    each = np.stack([output_variance(self._model, numbers) for numbers in patterns])
     return values, cast(xr.DataArray, means).copy(data=each[pattern]).rename("variance")
 
 
@@ -245,6 +245,6 @@ def sample(
         In units of the targets.
     """
     fitted = self._model
-    rows, own = drawn(fitted, n_samples, random_state), fitted.specification.slices
-    views = {name: rows[:, at] for name, at in zip(self.view_names_, own, strict=False)}
-    return views, targets_of(self).encoding.decode(rows[:, own[-1]])
+    rows, slices = drawn(fitted, n_samples, random_state), fitted.specification.slices
+    views = {name: rows[:, at] for name, at in zip(self.view_names_, slices, strict=False)}
+    return views, targets_of(self).encoding.decode(rows[:, slices[-1]])

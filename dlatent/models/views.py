@@ -52,8 +52,8 @@ class JointSamples(NamedTuple):
 def arrangement(source: JointSource, numbers: Sequence[int], sizes: tuple[int, ...]) -> Arrangement:
     """How joint samples are arranged, for a model with views of these sizes that the source has as these numbers."""
     dense = [True] * len(sizes)
-    for number, own in zip(numbers, source.dense, strict=True):
-        dense[number] = own
+    for number, view_dense in zip(numbers, source.dense, strict=True):
+        dense[number] = view_dense
     return Arrangement(source.bounds, sizes, tuple(dense))
 
 
@@ -63,13 +63,13 @@ def opened(
     """The data of the views by name, and their sources; `known`, the labels of those that a model was fitted to."""
     data = named(views)
     sources: dict[str, DataSource] = {}
-    for name, own in data.items():
+    for name, view in data.items():
         grid = known[name].grid if known and name in known else None
         # Of more than two dimensions that is one of samples whose labels the views share.
-        several = isinstance(own, xr.DataArray) and own.ndim > 2 and not grid
-        dim = on if several and isinstance(on, str) and on in own.dims else None
+        several = isinstance(view, xr.DataArray) and view.ndim > 2 and not grid
+        dim = on if several and isinstance(on, str) and on in view.dims else None
         try:
-            sources[name] = open_input(without_labels(own, on), dim=dim, known=grid)[0]
+            sources[name] = open_input(without_labels(view, on), dim=dim, known=grid)[0]
         except DataError as error:
             raise type(error)(f"view {name!r}: {error}") from error
     return data, sources
@@ -82,7 +82,7 @@ def samples_to_fit(model: Model, views: Views, correspondence: Pairing, on: Name
     if len(sources) < 2:
         raise DataError(f"there is {len(sources)} view; a correspondence is between two or more")
     table = joined_rows(pairing(views, correspondence, on), on, data, sources)
-    rows, features, k = len(table), sum(own.shape[1] for own in sources.values()), int(model.n_components)
+    rows, features, k = len(table), sum(source.shape[1] for source in sources.values()), int(model.n_components)
     if k >= min(rows, features):
         raise DataError(
             f"n_components is {k}, but {rows} samples × {features} features of all views allow at most "
@@ -101,10 +101,10 @@ def view_task(
     """
     names = [name for name in samples.sources if targets is None or name != TARGETS]
     source = joint(*samples, refuse_zero_rows=names if model.zero_rows == "raise" else ())
-    views = tuple(View(name, own.shape[1], shared=shared, fixed=fixed) for name, own in source.views.items())
+    views = tuple(View(name, view.shape[1], shared=shared, fixed=fixed) for name, view in source.views.items())
     specification = Specification(views, source.patterns, int(model.n_components))
     about, patterns = arrangement(source, range(len(views)), source.sizes), source.patterns
-    largest = max(block.nbytes for own in (source, *source.views.values()) for block in own.blocks)
+    largest = max(block.nbytes for view in (source, *source.views.values()) for block in view.blocks)
     return Task(
         source,
         specification,
@@ -121,7 +121,7 @@ def view_task(
         shift=initial_means,
         count=partial(count_empty_views, arrangement=about, patterns=patterns, views=len(names)),
         labelled=partial(labelled_pass, arrangement=about),
-        grids={name: own.labels.grid for name, own in source.views.items()},
+        grids={name: view.labels.grid for name, view in source.views.items()},
     )
 
 
@@ -134,14 +134,14 @@ def initial_means(session: Session, observed: bool) -> Array:
     for view in range(len(source.views)):
         pattern = next(p for p in reversed(range(len(source.patterns))) if view in source.patterns[p])
         blocks.append(next(at for at, b in enumerate(source.blocks) if b.start == source.bounds[pattern]))
-    sparse = [block for block, own in zip(blocks, source.views.values(), strict=True) if own.sparse]
+    sparse = [block for block, view_source in zip(blocks, source.views.values(), strict=True) if view_source.sparse]
     shift = far_shift(session, sparse, tuple(request))
-    for view, (own, block) in enumerate(zip(source.views.values(), blocks, strict=True)):
-        if own.sparse:
+    for view, (view_source, block) in enumerate(zip(source.views.values(), blocks, strict=True)):
+        if view_source.sparse:
             continue
         mean = session.run_block(Pass(block_view_means, request, cached=False, name=INITIAL_MEAN), block)
         at = slice(bounds[view], bounds[view + 1])
-        shift[at] = representable(mean[at], own.dtype, sparse=False)
+        shift[at] = representable(mean[at], view_source.dtype, sparse=False)
     return shift
 
 
@@ -162,8 +162,8 @@ def joint_source(source: DataSource) -> JointSource:
 def fitted_views(task: Task, known: Known) -> JointGaussian:
     """The fitted model of several views."""
     sources = joint_source(task.source).views
-    own = {name: source for name, source in sources.items() if task.targets is None or name != TARGETS}
-    return JointGaussian(**table_fields(task, known) | {"labels": ViewLabels.of(own)})
+    features = {name: source for name, source in sources.items() if task.targets is None or name != TARGETS}
+    return JointGaussian(**table_fields(task, known) | {"labels": ViewLabels.of(features)})
 
 
 def targets_of_samples(y: Any, samples: JointSamples) -> tuple[Any, AxisLabels, int, Table]:
@@ -189,12 +189,12 @@ def targets_of_samples(y: Any, samples: JointSamples) -> tuple[Any, AxisLabels, 
 
 
 def with_target_view(
-    samples: JointSamples, rows: Any, width: int, labelled: npt.NDArray[np.bool_], own: Table
+    samples: JointSamples, rows: Any, width: int, labelled: npt.NDArray[np.bool_], row_of_sample: Table
 ) -> JointSamples:
     """Samples that have targets beside their views: `rows(start, stop)` of this width, of which those are known that
     are `labelled`; each sample has the row that is its `own`."""
     source = open_function(rows, (len(labelled), width), TARGETS)
-    column = np.where((own >= 0) & labelled[own], own, -1)
+    column = np.where((row_of_sample >= 0) & labelled[row_of_sample], row_of_sample, -1)
     return JointSamples({**samples.sources, TARGETS: source}, np.column_stack([samples.table, column]))
 
 
@@ -225,9 +225,9 @@ class JointModel(Model):
     @property
     def _model(self) -> JointGaussian:
         """The fitted model."""
-        found = self._fitted().model
-        assert isinstance(found, JointGaussian)
-        return found
+        model = self._fitted().model
+        assert isinstance(model, JointGaussian)
+        return model
 
     def _number(self, view: str) -> int:
         """The number of a view.  Errors: DataError where there is none of this name."""
