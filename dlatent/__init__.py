@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from dlatent.models.graph_ppca import GraphPPCA as GraphPPCA
     from dlatent.models.joint_views import JointViews as JointViews
     from dlatent.models.kernel import KernelPPCA as KernelPPCA
-    from dlatent.models.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA
+    from dlatent.models.kernel_supervised import KernelSupervisedPPCA as KernelSupervisedPPCA
     from dlatent.models.local_linear import LocallyLinearEmbedding as LocallyLinearEmbedding
     from dlatent.models.mixture import PPCAMixture as PPCAMixture
     from dlatent.models.ppca import PPCA as PPCA
     from dlatent.models.relational import RelationalPPCA as RelationalPPCA
-    from dlatent.models.relational import RelationalSupervisedPPCA as RelationalSupervisedPPCA
+    from dlatent.models.relational_supervised import RelationalSupervisedPPCA as RelationalSupervisedPPCA
     from dlatent.models.saved import load as load
     from dlatent.models.scikit import NotFittedError as NotFittedError
     from dlatent.models.selection import select_n_components as select_n_components

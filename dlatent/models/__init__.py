@@ -57,7 +57,7 @@ MODELS = (
     ),
     Model(
         "RelationalSupervisedPPCA",
-        "relational",
+        "relational_supervised",
         "relational-supervised",
         "supervised PPCA of rows in a graph, of which some have a label",
         labels=True,
@@ -67,7 +67,7 @@ MODELS = (
     Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes"),
     Model(
         "KernelSupervisedPPCA",
-        "kernel",
+        "kernel_supervised",
         "kernel-supervised",
         "supervised PPCA of features that a kernel makes",
         labels=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import log10
 from typing import Any, Literal, Self, cast
@@ -11,17 +11,15 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 import xarray as xr
 
-from dlatent.arrays import Graph
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.fitted.graph import Compared, Smoothed
-from dlatent.fitted.linear import LinearGaussian
+from dlatent.fitted.graph import Smoothed
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete
-from dlatent.gaussian.specification import Specification
 from dlatent.models import feature_methods, row_methods
 from dlatent.models import task as tasks
+from dlatent.models.between import Smoothing, fitted_smoothed
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import (
@@ -40,14 +38,10 @@ from dlatent.models.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
 from dlatent.models.map_rows import Way, open_edges
 from dlatent.models.model import LinearModel
 from dlatent.models.row_methods import RowsRun
-from dlatent.models.table import table_fields, table_task
-from dlatent.models.task import FitRun, Known, Task
+from dlatent.models.table import table_task
+from dlatent.models.task import FitRun, Task
 from dlatent.operators.sample_precision import SmoothFilter
-from dlatent.passes import Run
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.smoothing.choice import CANDIDATES, chosen_averaging, chosen_smoothing
-from dlatent.solvers.task import Relation
-from dlatent.solvers.task import Task as SolverTask
 
 STRENGTH = Parameter(
     SMOOTHING,
@@ -73,48 +67,6 @@ SOLVER = choice(
     '"covariance" (one pass, D² numbers) and "krylov" (about ten passes); data with missing entries go by '
     '"accelerated_em" (about twenty passes).  "em" is textbook EM.',
 )
-
-
-@dataclass(frozen=True)
-class Smoothing:
-    """Rows are smoothed over a graph, as much as is said or as held-out cells choose."""
-
-    graph: Graph
-    strength: float | Literal["auto"]
-    hops: int
-
-    def shape(self) -> dict[str, Any]:
-        """How far neighbours reach, and how many strengths are compared."""
-        return {"hops": self.hops, "candidates": len(CANDIDATES) if self.strength == "auto" else 0}
-
-    def relation(self, specification: Specification) -> Relation | None:
-        """The filter, where its strength is given."""
-        return None if self.strength == "auto" else self._by(float(self.strength))
-
-    def settled(self, task: SolverTask, plan: Plan, run: Run) -> SolverTask:
-        """The task with the filter of the strength that was chosen."""
-        if self.strength != "auto":
-            return task
-        if task.options.refuse_missing:
-            compared = chosen_smoothing(task, plan, self.hops, run, sparse=task.problem.nnz is not None)
-        else:
-            compared = chosen_averaging(task, plan, self.hops, run)
-        return replace(task, compared=compared, relation=self._by(CANDIDATES[compared.chosen]))
-
-    def _by(self, strength: float) -> Relation | None:
-        return Relation(SmoothFilter(strength, self.hops), self.graph.samples) if strength else None
-
-
-def fitted_smoothed(task: Task, known: Known, hops: int) -> LinearGaussian:
-    """The fitted model, with the strength of smoothing and what it was compared with."""
-    relation, compared = known.asked.relation, known.asked.compared
-    between = None if relation is None else relation.precision
-    scores = None
-    if compared is not None:
-        scores = Compared(np.asarray(CANDIDATES), compared.correlation, compared.standard_error)
-    strength = between.smoothing if isinstance(between, SmoothFilter) else 0.0
-    edges = 0 if task.graph is None else task.graph.entries // 2
-    return LinearGaussian(**table_fields(task, known), between=Smoothed(strength, hops, edges, scores))
 
 
 def check_strength(model: Any) -> None:

@@ -133,7 +133,7 @@ def test_a_singular_precision_has_its_rank_in_the_place_of_the_samples(solver):
 @pytest.mark.parametrize("negative", [-3.0, -0.5])
 def test_a_negative_variance_that_a_fit_finds_is_named(solver, negative, monkeypatch):
     """Of a precision too large to be factorised: two samples that differ in one feature have a negative eigenvalue."""
-    monkeypatch.setattr("dlatent.models.relational.EXACT_COMPONENT", 10)
+    monkeypatch.setattr("dlatent.models.between.EXACT_COMPONENT", 10)
     rows = rows_of(40)
     rows[:2, 5] = 100.0, -100.0
     pair = np.array([[0.5, 0.5 - negative], [0.5 - negative, 0.5]])

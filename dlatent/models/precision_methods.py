@@ -1,0 +1,166 @@
+"""What relational models say of the precision between samples, each method once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array
+from dlatent.engine.connect import Where, connect
+from dlatent.errors import DataError
+from dlatent.models import task as tasks
+from dlatent.models.between import opened, related, whole
+from dlatent.models.docstrings import described
+from dlatent.models.inputs import Data, GraphLike
+from dlatent.models.model import LinearModel
+from dlatent.models.scikit import attribute
+from dlatent.models.table import table_task
+from dlatent.operators import given_precision, graph_precision
+from dlatent.operators.given_precision import GivenPrecision
+from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate, Precision
+from dlatent.operators.probes import probe_pass, probe_source
+from dlatent.solvers.graph.samples import graph_log_likelihood
+
+
+@attribute
+def precision_numbers(self: Any) -> Precision:
+    """The numbers of Δ = γI + (αI + A)²."""
+    return Precision(float(self.alpha), float(self.gamma))
+
+
+@attribute
+def precision_rank_(self: LinearModel) -> int:
+    """int: Rank of Δ, N for γ > 0.  That of a given precision is counted up to 4,000 samples; larger ones are taken as
+    definite, with rank N."""
+    fitted: Any = self._model
+    rank: int = fitted.between.rank
+    return rank
+
+
+@described
+def log_determinant(
+    self: Any,
+    graph: GraphLike = None,
+    *,
+    precision: GraphLike = None,
+    method: str = "auto",
+    probes: int = 32,
+    steps: int = 100,
+    client: Where = None,
+) -> Estimate:
+    r"""log|Δ|, which no fit needs.
+
+    .. math:: \log |\Delta| = \sum_i \log\left(\gamma + (\alpha + \lambda_i)^2\right)
+
+    over the eigenvalues λ_i of the adjacency matrix; of a given precision Σ log λ_i over its own.
+
+    Parameters
+    ----------
+    method : {"auto", "exact", "lanczos"}, default "auto"
+        "exact" is a sparse factorisation (of a singular Δ over the non-zero eigenvalues), "lanczos" stochastic
+        Lanczos quadrature; "auto" is exact up to 20,000 samples.
+    probes : int, default 32
+        Random vectors of "lanczos".
+    steps : int, default 100
+        Steps of "lanczos".
+
+    Returns
+    -------
+    Estimate
+        The value in nats, and its standard error (0 where it is exact).
+
+    Raises
+    ------
+    DataError
+        For other methods, or where Δ is singular and too large for its eigenvalues.
+    """
+    if method not in ("auto", "exact", "lanczos"):
+        raise DataError(f"method is {method!r}; expected 'auto', 'exact' or 'lanczos'")
+    between = opened(self, graph, precision)
+    exact = method == "exact" or (method == "auto" and between.samples <= EXACT_SAMPLES)
+    if exact and between.precision:
+        return Estimate(given_precision.log_determinant(whole(between)), 0.0)
+    if not between.precision and (exact or self.gamma == 0):
+        return Estimate(graph_precision.log_determinant(whole(between), self.precision), 0.0)
+    if probes < 2 or steps < 2:
+        raise DataError(f"{probes} probes and {steps} steps were asked for; an estimate needs 2 of each")
+    delta = GivenPrecision() if between.precision else self.precision
+    with connect(probe_source(between.samples, probes), client=client, cache_bytes=0) as session:
+        values, changes = session.run(probe_pass(between, delta, steps))
+    return graph_precision.estimated(values, changes)
+
+
+@described
+def node_variance(
+    self: Any, graph: GraphLike = None, rows: npt.ArrayLike | None = None, *, precision: GraphLike = None
+) -> Array:
+    """(Δ⁻¹)_ii of samples in a graph, by which the posterior covariance of each is multiplied.
+
+    Parameters
+    ----------
+    rows : array of int of shape (n,), optional
+        Positions of samples; by default all.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        A number for each.
+
+    Raises
+    ------
+    DataError
+        For γ = 0, for a singular precision, or for more than 20,000 samples.
+    """
+    between = opened(self, graph, precision)
+    if between.samples > EXACT_SAMPLES:
+        raise DataError(
+            f"the graph has {between.samples} samples; (Δ⁻¹)_ii is a factorisation, done up to {EXACT_SAMPLES}"
+        )
+    chosen = np.arange(between.samples) if rows is None else np.asarray(rows)
+    if between.precision:
+        return given_precision.inverse_diagonal(whole(between), chosen)
+    return graph_precision.inverse_diagonal(whole(between), self.precision, chosen)
+
+
+def joint_log_likelihood(
+    model: Any,
+    X: Data,
+    graph: GraphLike,
+    precision: GraphLike,
+    targets: Array | None,
+    client: Where,
+    determinant: dict[str, Any],
+) -> Estimate:
+    """Log-likelihood of samples in a graph together, or of a precision, with ½ (D + L) log|Δ|."""
+    task = related(model, table_task(model, X, before=model._fitted()), graph, precision)
+    between = {"graph" if precision is None else "precision": task.graph}
+    constant, specification = model.log_determinant(**between, client=client, **determinant), model._model.specification
+    if targets is not None:
+        partly = bool(np.isnan(targets[:, 0]).any())
+        specification = replace(specification, patterns=((0, 1), (0,)) if partly else ((0, 1),))
+    task = replace(task, specification=specification)
+    with connect(task.source, targets=targets, client=client, graph=task.graph) as session:
+        asked = task.for_solver(session)
+        plan = tasks.planned(task, asked, session)
+        session.keep(plan.cache_bytes)
+        value = graph_log_likelihood(asked, plan, model._model.parameters, session.run)
+    width = sum(specification.sizes)
+    return Estimate(value + 0.5 * width * constant.value, 0.5 * width * constant.standard_error)
+
+
+def require_completable(model: Any, samples: int) -> None:
+    """Refuse samples without targets where the rest of a graph cannot tell of them.  Errors: DataError."""
+    if model.gamma == 0:
+        raise DataError(
+            "some samples have no targets, and with γ = 0 the precision may be singular, which does not tell what "
+            "their neighbours say of them; use gamma=1e-6"
+        )
+    if samples > EXACT_SAMPLES:
+        raise DataError(
+            f"some of {samples:,} samples have no targets; with a graph that takes a factorisation, done up to "
+            f"{EXACT_SAMPLES:,} samples: use SupervisedPPCA without the graph, RelationalPPCA without targets, or "
+            "fit the labelled samples and the edges between them"
+        )
