@@ -56,7 +56,7 @@ def test_few_calls_lie_between_a_fit_and_its_block_function(solver: Any, functio
     model = PPCA(3, solver=solver, prior="ml", missing="nan" if solver == "accelerated_em" else "raise")
     chain = calls_to(function, lambda: model.fit(data, client="serial"))
     assert chain[0] == "models/weighted_fit_methods.py:fit"
-    assert f"fitting/routes/{solver}.py:fit" in chain
+    assert any(call.startswith("solvers/") and call.endswith(":fit") for call in chain)
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain
 
@@ -68,7 +68,7 @@ def test_few_calls_lie_between_a_fit_and_its_block_function_in_a_graph(solver: A
     path = sp.csr_array(sp.diags_array([np.ones(len(X) - 1)] * 2, offsets=[-1, 1]))
     chain = calls_to(function, lambda: RelationalPPCA(3, solver=solver).fit(X, graph=path, client="serial"))
     assert chain[0] == "models/relational.py:fit"
-    assert f"fitting/routes/{solver}.py:fit" in chain
+    assert any(call.startswith("solvers/") and call.endswith(":fit") for call in chain)
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain
 
@@ -107,12 +107,12 @@ def test_few_calls_lie_between_a_kernel_fit_and_its_block_function_in_one_sessio
     chain = calls_to(function, lambda: KernelPPCA(3, **options, **place).fit(data, client="serial"))
     assert len(opened) == 1
     assert chain[:2] == ["models/fit_methods.py:fit", "models/task.py:run"]
-    assert chain[2].startswith("fitting/routes/")
+    assert chain[2].startswith("solvers/")
     assert len(chain) <= 12, chain
 
 
 def test_views_are_embedded_in_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = sessions(monkeypatch, "local_linear")
+    opened = sessions(monkeypatch, "embedding")
     views = {name: X[rows] for name, rows in {"a": slice(0, 120), "b": slice(80, 200), "c": slice(40, 160)}.items()}
     pairs = np.array([[80 + n, n, 40 + n] for n in range(40)])
     model = CorrespondenceLLE(n_neighbors=8).fit(views, correspondence=pairs, client="serial")
