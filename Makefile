@@ -11,9 +11,16 @@ CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 PYTEST_ARGS ?=
 # Processes that share the tests.
 TEST_PROCESSES ?= 2
-# The tests of what meets other libraries; LOWEST_TESTS=tests runs them all.
-LOWEST_TESTS ?= $(addprefix tests/,cli engine formats laws local_linear operators plot stores) $(wildcard tests/test_*.py) \
-  $(wildcard tests/estimators/test_*conformance.py) $(patsubst %,tests/estimators/test_estimators_%.py,annotated features grid kinds sklearn)
+# Tests that together call every dependency, each where it is met most: NumPy, SciPy and scikit-learn in the laws, the
+# conformance suite and scikit-learn's checks; Dask in the engine; Zarr, numcodecs, fsspec and s3fs in the stores; pandas,
+# pyarrow, polars, anndata, h5py and xarray in the kinds of data; Matplotlib, rich and shtab; pyamg and pynndescent in the
+# embeddings.  The rest meets them by way of these.  LOWEST_TESTS=tests runs all.
+LOWEST_TESTS ?= $(addprefix tests/,formats local_linear plot) $(wildcard tests/test_*.py tests/estimators/test_*conformance.py) \
+  $(patsubst %,tests/cli/test_cli_%.py,commands progress) $(patsubst %,tests/engine/test_engine_%.py,cluster local machine) \
+  $(patsubst %,tests/estimators/test_estimators_%.py,annotated features grid kinds sklearn) \
+  $(patsubst %,tests/laws/test_laws_%.py,engines invariance) $(patsubst %,tests/operators/test_operators_%.py,kernels tall) \
+  $(patsubst %,tests/stores/test_graph_%.py,ingest lists) $(patsubst %,tests/stores/test_ingest_%.py,annotated arrays tables) \
+  $(patsubst %,tests/stores/test_stores_%.py,codecs open results retries sink sparse)
 NOTEBOOKS ?= examples
 FUZZ_ARGS ?=
 DEMO_FOLDER ?= demo-output
@@ -37,7 +44,7 @@ WORKING := import pip, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix ==
 help:
 	@echo "make demo    install the library into $(VENV) and run its demonstration"
 	@echo "make test    install the tools of development into $(VENV) and run the tests, but for the slow ones"
-	@echo "make test-all   the slow ones too"
+	@echo "make test-all   all tests, and laws on all their examples (make test: on a quarter of them)"
 	@echo "make test-lowest   install the lowest versions that pyproject.toml allows into $(LOWEST) and run the tests there"
 	@echo "make notebooks   run the notebooks of examples/, each from a clean kernel (NOTEBOOKS=examples/text.ipynb for one)"
 	@echo "make notebooks-renew   the same, and keep what they print and draw"
@@ -52,22 +59,27 @@ demo: $(DEMO_READY)
 	@echo "==> Demo: invents papers, stores them in Zarr, and fits three models to them on two processes."
 	$(PY) -m examples.demo $(DEMO_FOLDER)
 
-# Each process of the tests keeps to one thread of BLAS: together they are as many as the cores.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
+# Each process of the tests keeps to one thread of BLAS: together they are as many as the cores.  Bytecode is written
+# whatever the environment says, or each of the hundreds of processes that tests start would compile the library again.
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
+QUICKLY := -m "not slow" --hypothesis-profile=quick
 
 test: $(DEV_READY)
 	@echo "==> Tests"
-	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) $(QUICKLY) $(PYTEST_ARGS)
 
 test-slow: $(DEV_READY)
 	@echo "==> Slow tests"
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
-test-all: test test-slow
+# In one run, as to find all tests takes half a minute.
+test-all: $(DEV_READY)
+	@echo "==> All tests"
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-lowest: $(LOWEST_READY)
 	@echo "==> Tests with the lowest versions"
-	$(PYTEST) -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
+	$(PYTEST) $(QUICKLY) $(LOWEST_TESTS) $(PYTEST_ARGS)
 
 # A person who runs the notebook of large data gets 8 GB.
 notebooks: export DLATENT_EXAMPLE_GB ?= 0.2
@@ -84,7 +96,8 @@ fuzz: $(DEV_READY)
 	@echo "==> Damaged inputs to every reader"
 	$(PY) -W ignore -m tests.fuzz $(FUZZ_ARGS)
 
-check: lint types contracts docs
+check: $(DEV_READY)
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target lint types contracts docs
 
 lint: $(DEV_READY)
 	@echo "==> Lint"

@@ -16,6 +16,7 @@ from sklearn.base import clone
 
 from dlatent import PPCA, DataError, FactorAnalysis, PlanError, load
 from dlatent.models import MODELS
+from tests.law_examples import examples
 from tests.simulators import simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -30,7 +31,7 @@ def same(model: Any, whole: Any, rtol: float = 1e-7) -> None:
     assert model.n_samples_ == whole.n_samples_
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.integers(3, 89), max_size=6, unique=True), st.randoms(use_true_random=False))
 def test_parts_in_any_order_are_one_fit(cuts: list[int], random: Any) -> None:
     parts = [part for part in np.split(X, sorted(cuts)) if len(part)]

@@ -16,6 +16,7 @@ from dlatent.gaussian.missing_entries.row_effects import maximise_levels, others
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
 from tests.fitted import parameters_of
+from tests.law_examples import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.DataWarning")
 N, D, LEVEL = 300, 12, 0.8
@@ -123,7 +124,7 @@ def test_with_a_prior_levels_are_no_component():
 
 
 @given(part=st.floats(0.0, 0.8), seed=st.integers(0, 100), uncertain=st.booleans(), expand=st.booleans())
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=examples(25), derandomize=True)
 def test_no_step_lowers_the_objective(part, seed, uncertain, expand):
     x, rng = leveled(1, n=40, d=6, part=part, seed=seed)[0] - 3.0, np.random.default_rng(seed)
     specification = Specification((View("features", 6, 1e-3),), ((0,),), 3, row_effects=True)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import dlatent.fitted.targets as module
 from dlatent import DataError
 from dlatent.fitted.targets import encode_targets
+from tests.law_examples import examples
 
 NOTHING = [None, float("nan"), np.float64("nan"), np.float32("nan")]
 TEXTS = ["ant", "bee", "cow", "", np.str_("ant")]
@@ -43,7 +44,7 @@ def labelled_by_rows(values):
     return [not is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in values.tolist()]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(COLUMNS)
 def test_objects_are_what_their_rows_say(values):
     values = column(values)
@@ -53,13 +54,13 @@ def test_objects_are_what_their_rows_say(values):
     assert labels is values
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5, np.nan, np.inf]), min_size=1, max_size=40))
 def test_floats_are_what_their_rows_say(values):
     assert module._kind_of(np.array(values)) == kind_by_rows(np.array(values))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(COLUMNS)
 def test_classes_and_codes_are_those_of_sorted_labels(values):
     values = column(values)

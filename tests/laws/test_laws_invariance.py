@@ -26,7 +26,7 @@ from dlatent import PPCA, SupervisedPPCA
 
 X, Y, LABELLED = numbers()
 N, D = X.shape
-FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 
 
 def pieces(total, cuts):

@@ -12,7 +12,7 @@ from dlatent import PPCA, Callback, ConvergenceWarning, SupervisedPPCA
 from tests.fitted import fit_of
 from tests.simulators import documents
 
-FEW = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=8, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def lines(model):

@@ -117,7 +117,7 @@ def test_sparse_rows_give_what_dense_rows_give_beside_columns_far_from_zero(dens
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.floats(-1, 8), min_size=1, max_size=D))
 @example([-1.0])
 @example([3.0])

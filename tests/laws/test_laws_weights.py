@@ -18,6 +18,7 @@ from dlatent.gaussian.expectation import ExpectationRequest, block_expectation
 from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.gaussian.moments import MomentRequest, block_moments
 from dlatent.gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
+from tests.law_examples import examples
 from tests.simulators import random_parameters, simulate, specification_of
 
 D, L, K = 6, 2, 2
@@ -43,7 +44,7 @@ def numbers(found: Any) -> list[np.ndarray]:
     return [np.asarray(found, dtype=np.float64)]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 10_000), st.sampled_from(sorted(FORMS)), st.lists(st.integers(0, 3), min_size=1, max_size=40))
 @pytest.mark.parametrize("name", STATISTICS)
 def test_a_statistic_of_whole_weights_is_that_of_repeated_rows(name: str, seed: int, form: str, often: Any) -> None:

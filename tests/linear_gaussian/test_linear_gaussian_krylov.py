@@ -15,6 +15,7 @@ from dlatent.gaussian.maximisation import spare_log_likelihood
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import ProductRequest, block_products
 from dlatent.solvers.moments.krylov import KrylovSpace
+from tests.law_examples import examples
 from tests.oracles import dense as oracles
 from tests.simulators import random_parameters, specification_of
 
@@ -128,7 +129,7 @@ def test_dropped_directions_leave_what_is_said_true(restart_at):
 
 
 @given(st.integers(0, 10**6), st.integers(4, 60), st.floats(1e-6, 1.0), st.sampled_from([None, 1, 3]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_any_data_are_told_truly(seed, dimensions, last, restart_at):
     rows = decaying(seed, dimensions, last)
     for space, _ in spaces(rows, 6, restart_at):

@@ -36,6 +36,7 @@ from dlatent.gaussian.missing_entries.patterns import (
 )
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
+from tests.law_examples import examples
 from tests.oracles import dense as oracles
 
 D, L, K = 7, 2, 2
@@ -193,7 +194,7 @@ def test_stored_entries_are_observed_ones(specification, part):
     cuts=st.lists(st.integers(1, 79), max_size=4),
     cells=st.sampled_from([1, 200, 1 << 19]),
 )
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), derandomize=True)
 def test_neither_blocks_nor_chunks_nor_shared_masks_matter(part, repeats, cuts, cells):
     """The law of additivity, for masks that repeat and masks that do not."""
     x, p = rows(part, n=80), parameters_of(DIAGONAL)

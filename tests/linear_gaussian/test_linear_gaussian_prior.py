@@ -21,6 +21,7 @@ from dlatent.gaussian.missing_entries.patterns import (
 from dlatent.gaussian.missing_entries.prior import Priors
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
+from tests.law_examples import examples
 
 D, K = 6, 3
 SHARED = Specification((View("features", D),), ((0,),), K)
@@ -167,7 +168,7 @@ def test_the_gradient_is_that_of_the_definition(specification, priors):
     pulled=st.booleans(),
     variance=st.sampled_from([None, 0.05, 3.0]),
 )
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), derandomize=True)
 def test_no_step_lowers_the_bound(part, seed, each, expand, pulled, variance):
     specification = EACH if each else SHARED
     specification = specification.with_floors(np.full(len(specification.group_sizes), 1e-3))

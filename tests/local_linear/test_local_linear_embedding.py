@@ -23,6 +23,7 @@ from dlatent.solvers.lle.inverses import factorised, predicted_fill
 from dlatent.solvers.lle.neighbours import exact_neighbours
 from dlatent.solvers.lle.smallest import smallest
 from dlatent.solvers.lle.weights import WeightRequest, block_coordinates, block_weights, both, weights
+from tests.law_examples import examples
 
 K = 5
 
@@ -48,7 +49,7 @@ def objective(x, neighbours, w, regularisation):
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 10**6), k=st.integers(1, 7), regularisation=st.sampled_from([1e-6, 1e-3, 0.1]))
 def test_no_other_weights_are_better(sparse, seed, k, regularisation):
     random = np.random.default_rng(seed)

@@ -23,6 +23,7 @@ from dlatent.solvers.lle.neighbours import (
     nearest,
     single_is_enough,
 )
+from tests.law_examples import examples
 
 
 def by_definition(x, k, y=None):
@@ -54,7 +55,7 @@ def in_blocks(x, k, sizes, single=False, sparse=False):
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1000), k=st.integers(1, 6), grid=st.booleans(), single=st.booleans())
 def test_neighbours_are_those_of_all_differences(sparse, seed, k, grid, single):
     """Points on a small grid are full of ties and duplicates."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dlatent.errors import DataError
 from dlatent.operators import given_precision, graph_precision
 from dlatent.operators.given_precision import GivenPrecision
+from tests.law_examples import examples
 
 
 def drawn(n, seed, least=0.1):
@@ -24,7 +25,7 @@ def drawn(n, seed, least=0.1):
 cases = st.builds(drawn, st.integers(2, 25), st.integers(0, 200))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(cases)
 def test_determinant_inverse_and_rank_are_those_of_the_dense_matrix(dense):
     matrix = sp.csr_array(dense)
@@ -36,7 +37,7 @@ def test_determinant_inverse_and_rank_are_those_of_the_dense_matrix(dense):
     np.testing.assert_allclose(found, np.diag(np.linalg.inv(dense))[rows], rtol=1e-8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.integers(2, 12), st.integers(0, 200), st.integers(1, 3))
 def test_a_singular_matrix_has_the_rank_of_its_factor(n, seed, alone):
     """BᵀB of fewer rows than columns, beside samples that meet nobody, the last of which weighs nothing."""
@@ -53,7 +54,7 @@ def test_a_singular_matrix_has_the_rank_of_its_factor(n, seed, alone):
         given_precision.inverse_diagonal(matrix, np.arange(n))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(st.integers(3, 15), st.integers(0, 200), st.floats(-2.0, -1e-3))
 def test_a_negative_eigenvalue_is_named(n, seed, least):
     matrix = sp.csr_array(drawn(n, seed, least))

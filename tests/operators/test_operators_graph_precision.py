@@ -12,6 +12,7 @@ from dlatent.errors import DataError
 from dlatent.operators import graph_precision
 from dlatent.operators.graph_precision import Precision, estimated
 from tests.graphs import power_law_graph
+from tests.law_examples import examples
 
 
 def formed(adjacency, precision):
@@ -29,7 +30,7 @@ graphs = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(graphs, precisions)
 def test_determinant_and_inverse_are_those_of_the_formed_matrix(adjacency, precision):
     dense = formed(adjacency, precision)
@@ -40,7 +41,7 @@ def test_determinant_and_inverse_are_those_of_the_formed_matrix(adjacency, preci
     np.testing.assert_allclose(found, np.diag(np.linalg.inv(dense))[rows], rtol=1e-7)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(graphs, st.floats(0, 2))
 def test_rank_without_gamma_is_that_of_the_formed_matrix(adjacency, alpha):
     singular = np.linalg.svd(alpha * np.eye(adjacency.shape[0]) + adjacency.toarray(), compute_uv=False)
@@ -57,7 +58,7 @@ def test_an_isolated_pair_makes_the_precision_singular():
     assert graph_precision.rank(pair, Precision(1.0, 1e-6)) == 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(graphs, st.floats(0, 3), st.sampled_from([1e-6, 1e-3, 1.0]), st.integers(0, 100))
 def test_the_other_rows_are_the_least_squares_of_the_given_ones(adjacency, alpha, gamma, seed):
     """By QR of [√γI; αI + A], which does not square the condition number either."""

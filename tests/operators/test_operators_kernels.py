@@ -20,6 +20,7 @@ from dlatent.operators.kernels import (
     median_gamma,
     products_about,
 )
+from tests.law_examples import examples
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((9, 5)), RNG.standard_normal((7, 5))
@@ -109,7 +110,7 @@ def quadratic_features(rows):
     return np.hstack([np.ones((len(rows), 1)), np.sqrt(2.0) * rows, products])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 10_000), rows=st.integers(2, 12))
 def test_centring_is_that_of_the_features(seed, rows):
     """(27), against features that are written down."""

@@ -21,6 +21,7 @@ from dlatent.operators.sample_precision import SmoothFilter
 from dlatent.solvers.graph.samples import GraphSamples
 from dlatent.solvers.task import Relation
 from tests.graphs import power_law_graph
+from tests.law_examples import examples
 
 SAMPLES, FEATURES = 60, 7
 DRAWN = np.random.default_rng(2).uniform(0.5, 2.0, (SAMPLES - 3, SAMPLES - 3))
@@ -103,7 +104,7 @@ def test_products_means_and_total_variance_are_those_of_the_formed_matrix(name, 
     np.testing.assert_allclose(moments.patterns[0].gram, scatter, rtol=1e-9, atol=1e-10 * abs(scatter).max())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(st.floats(0.1, 50), st.integers(1, 4), st.integers(0, 50))
 def test_the_filter_is_positive_and_leaves_samples_without_edges_alone(smoothing, hops, seed):
     graph = sp.csr_array(sp.block_diag([power_law_graph(20, 40, random_state=seed), sp.csr_array((2, 2))]))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.expectation import pattern_projection
 from dlatent.gaussian.likelihood import log_likelihoods, posterior_means, predict_view
+from tests.law_examples import examples
 from tests.oracles.dense import condition, dense, latent_given, log_densities, missing_given
 from tests.simulators import draw, random_parameters, specification_of
 
@@ -77,7 +78,7 @@ def test_log_determinant_against_the_dense_covariance():
         assert about.constant == pytest.approx(expected, rel=1e-10)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     features=st.integers(2, 12),
     targets=st.integers(1, 4),

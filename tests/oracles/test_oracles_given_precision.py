@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dlatent import PPCA, RelationalPPCA
 from dlatent.errors import DataError
 from tests.graphs import power_law_graph
+from tests.law_examples import examples
 from tests.oracles.relational import RelationalModel, em_step, latent_given, log_density, principal_components
 from tests.simulators import simulate
 
@@ -79,7 +80,7 @@ def test_iterations_are_those_of_the_dense_vector():
     assert_is(after, em_step(step, rows), 1e-8)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(
     samples=st.integers(6, 16),
     features=st.integers(3, 8),

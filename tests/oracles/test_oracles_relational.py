@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dlatent import PPCA, RelationalPPCA
 from tests.graphs import power_law_graph
+from tests.law_examples import examples
 from tests.one_solver import only_solver
 from tests.oracles.relational import (
     RelationalModel,
@@ -81,7 +82,7 @@ def test_the_fit_is_the_maximum(alpha, gamma, solver, kind):
     assert_same_density(model, given, graph, log_density(best, rows))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12))
 @given(
     samples=st.integers(6, 16),
     features=st.integers(3, 8),

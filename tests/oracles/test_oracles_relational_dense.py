@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from tests.graphs import power_law_graph
+from tests.law_examples import examples
 from tests.oracles import dense as oracles
 from tests.oracles.dense import DenseModel, condition, numerical_gradient
 from tests.oracles.relational import (
@@ -94,7 +95,7 @@ def test_without_edges_it_is_independent_rows():
     assert found.noise == pytest.approx(expected.noise[0], rel=1e-10)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(
     samples=st.integers(4, 9),
     k=st.integers(1, 3),

@@ -15,6 +15,7 @@ from scipy.stats import multivariate_normal
 from dlatent import RelationalSupervisedPPCA, SupervisedPPCA
 from tests.fitted import view_samples_of
 from tests.graphs import power_law_graph
+from tests.law_examples import examples
 from tests.oracles.dense import numerical_gradient
 from tests.oracles.relational import precision_root
 from tests.simulators import simulate
@@ -128,7 +129,7 @@ def test_no_other_way_finds_more(gamma):
     assert value(point_of(slow)) <= top + 1e-9 * abs(top)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(
     samples=st.integers(6, 12),
     labelled=st.integers(3, 5),

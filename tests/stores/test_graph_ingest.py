@@ -25,6 +25,7 @@ from dlatent.stores.atomic import new_store
 from dlatent.stores.graph import common_neighbours, stored
 from dlatent.stores.graph import ingest as ingesting
 from dlatent.stores.sparse import write_csr
+from tests.law_examples import examples
 
 DIRECTIONS = [None, "symmetrise", "common_neighbours", "undirected"]
 FORMS = ["array", "networkx", "csv", "npz", "scipy", "scipy npz", "dask", "zarr"]
@@ -80,7 +81,7 @@ def opened_or_refused(source: Any, direction: Any, form: str) -> Graph | str:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graph=entries(), form=st.sampled_from(FORMS), direction=st.sampled_from(DIRECTIONS), small=st.booleans())
 def test_what_is_ingested_is_what_opens(
     graph: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None],

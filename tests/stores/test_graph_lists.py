@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dlatent import open_graph
 from dlatent.errors import DataError
 from dlatent.stores.graph import files as edge_files
+from tests.law_examples import examples
 
 NAMES = np.array(["007", "a b", "NA", "nan", "é", "x,y", "7"])
 FORMS = ["array", "list", "frame", "npz", "npz by columns", "csv", "headless csv", "tsv.gz", "parquet"]
@@ -63,7 +64,7 @@ def written(form: str, names: np.ndarray[Any, Any], weights: np.ndarray[Any, Any
     return os.fspath(path)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graph=lists(), form=st.sampled_from(FORMS), by=st.sampled_from(["position", "text", "number"]))
 def test_every_form_of_a_list_gives_the_same_graph(
     graph: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None], form: str, by: str, tmp_path: Path

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dlatent import open_graph
 from dlatent.errors import DataError
+from tests.law_examples import examples
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
 
@@ -27,7 +28,7 @@ def graphs(draw: st.DrawFn) -> np.ndarray[Any, Any]:
     return np.array(values, dtype=float).reshape(size, size)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(graph=graphs(), form=st.sampled_from(FORMATS))
 def test_directions_are_what_their_definitions_say(graph: np.ndarray[Any, Any], form: str) -> None:
     matrix = sp.coo_array(graph).asformat(form)
@@ -44,7 +45,7 @@ def test_directions_are_what_their_definitions_say(graph: np.ndarray[Any, Any], 
             open_graph(matrix)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(graph=graphs(), data=st.data())
 def test_rows_and_windows_are_those_of_the_matrix(graph: np.ndarray[Any, Any], data: st.DataObject) -> None:
     opened = open_graph(sp.csr_array(graph), direction="symmetrise")
@@ -60,7 +61,7 @@ def test_rows_and_windows_are_those_of_the_matrix(graph: np.ndarray[Any, Any], d
             window.load(start, stop + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(graph=graphs(), data=st.data())
 def test_a_graph_of_some_samples_has_the_edges_between_them(graph: np.ndarray[Any, Any], data: st.DataObject) -> None:
     opened = open_graph(sp.csr_array(graph), direction="symmetrise")

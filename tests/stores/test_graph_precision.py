@@ -17,6 +17,7 @@ from dlatent import ingest_graph, open_graph, open_precision, reorder, verify
 from dlatent.arrays import Graph
 from dlatent.errors import DataError
 from dlatent.stores.sparse import write_csr
+from tests.law_examples import examples
 
 CHAIN = sp.csr_array(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(9, 9)))
 
@@ -59,7 +60,7 @@ def test_an_ingested_precision_opens_unchecked(tmp_path: Path, monkeypatch: pyte
         assert verify(place).whole
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(1, 200), st.integers(0, 8), st.integers(0, 8), st.booleans())
 def test_symmetry_is_checked_by_blocks(block_bytes: int, row: int, column: int, stored: bool) -> None:
     """One entry is changed: a store that is read in blocks says the same as a matrix in memory."""

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from dlatent import open_graph
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.graph import stored
+from tests.law_examples import examples
 
 
 def raw_group(where: Any, matrix: sp.coo_array, chunk: int = 7) -> zarr.Group:
@@ -52,7 +53,7 @@ def listed(draw: st.DrawFn) -> sp.coo_array:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrix=listed(), block_bytes=st.integers(1, 200))
 def test_a_store_is_the_matrix_in_it(matrix: sp.coo_array, block_bytes: int, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "g.zarr", ignore_errors=True)

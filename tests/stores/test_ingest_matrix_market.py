@@ -12,6 +12,7 @@ from dlatent import ingest
 from dlatent.errors import DataError
 from dlatent.stores.ingest.matrix_market import MatrixMarketReader
 from dlatent.stores.ingest.spill import TripleSpill
+from tests.law_examples import examples
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_headers_that_cannot_be_used(write, tmp_path, text, message):
 NUMBER = st.from_regex(r"[+-]?([0-9]{1,25}\.[0-9]{0,25}|\.[0-9]{1,25})([eE][+-]?[0-9]{1,2})?", fullmatch=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.lists(NUMBER, min_size=1, max_size=20),
     st.sampled_from(["\n", "\r\n", " \n", "\n\n"]),
@@ -125,7 +126,7 @@ def test_numbers_of_every_form_are_read_to_the_last_bit(tmp_path_factory, number
         np.testing.assert_array_equal(np.concatenate([x.toarray() if sp.issparse(x) else x for x in found]), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     st.integers(1, 12),
     st.lists(st.tuples(st.integers(0, 11), st.integers(0, 4), st.integers(-3, 3)), max_size=60),

@@ -13,6 +13,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from dlatent import ingest, read_labels
 from dlatent.errors import DataError
 from dlatent.stores.ingest.svmlight import parse_fast, parse_strict
+from tests.law_examples import examples
 
 RCV1 = "1,5,7 3:0.2 5:0.5\n5 1:0.25\n 2:1e-3 4:7\n7,1 3:-2 # a remark\n\n# nothing but a remark\n1 5:1\n"
 
@@ -172,7 +173,7 @@ rows = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(rows, min_size=1, max_size=8), st.sampled_from(["\n", "\r\n"]))
 def test_both_parsers_agree_on_every_well_formed_text(table, ending):
     lines = [

@@ -11,6 +11,7 @@ from sklearn.preprocessing import normalize
 from dlatent import ingest, read_labels
 from dlatent.errors import DataError
 from dlatent.stores.ingest.weighting import DocumentFrequencies, weigh
+from tests.law_examples import examples
 
 
 def save(x, folder, kind):
@@ -115,7 +116,7 @@ def test_options_that_do_not_exist(tmp_path, wrong):
         ingest(tmp_path / "a.npy", tmp_path / "a.zarr", **wrong)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 30), max_size=4))
 def test_document_frequencies_are_additive_over_rows(seed, cuts):
     x = counts(30, 9, seed=seed)
@@ -126,7 +127,7 @@ def test_document_frequencies_are_additive_over_rows(seed, cuts):
     np.testing.assert_array_equal(whole.inverse(), parts.inverse())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=6))
 def test_rows_have_unit_length_whatever_their_scale(values):
     row = np.array([values])

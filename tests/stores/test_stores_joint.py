@@ -20,6 +20,7 @@ from dlatent.errors import DataError
 from dlatent.passes import Pass
 from dlatent.stores.joint import joint
 from dlatent.stores.sparse import write_csr
+from tests.law_examples import examples
 from tests.memory import taking_at_most
 
 LENGTHS = {"a": 40, "b": 30, "c": 25}
@@ -58,7 +59,7 @@ def assert_joined(source, views, table):
     assert all(a.stop == b.start for a, b in pairwise(source.blocks))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 1000), st.sampled_from([100, 500, 5000]), st.sets(st.sampled_from("abc")))
 def test_blocks_are_the_rows_of_the_table(seed, block_bytes, sparse):
     views = {n: sp.csr_array(x) if n in sparse else x for n, x in matrices(seed).items()}

@@ -27,6 +27,7 @@ from dlatent.errors import DataError, StoreError
 from dlatent.stores import lazy
 from dlatent.stores.atomic import new_store
 from dlatent.stores.sparse import write_csr
+from tests.law_examples import examples
 
 ROWS, COLUMNS = 60, 17
 MATRIX = sp.random_array((ROWS, COLUMNS), density=0.2, format="csr", rng=np.random.default_rng(7))
@@ -133,7 +134,7 @@ def test_floats_are_kept_and_other_numbers_become_float64(stored: str, tmp_path:
         np.testing.assert_array_equal(gathered(source), values.astype(expected))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     shape=st.tuples(st.integers(1, 40), st.integers(1, 12)),
     chunks=st.tuples(st.integers(1, 50), st.integers(1, 15)),
@@ -167,7 +168,7 @@ def test_dense_stores_of_any_chunking(
 ragged = st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any).map(tuple)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(rows=ragged, columns=ragged, sparse=st.booleans())
 def test_dask_arrays_of_any_chunking(rows: tuple[int, ...], columns: tuple[int, ...], sparse: bool) -> None:
     values = np.random.default_rng(3).integers(0, 2, size=(sum(rows), sum(columns))).astype(np.float32)

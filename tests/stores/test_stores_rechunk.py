@@ -21,6 +21,7 @@ from memory import taking_at_most
 from dlatent import PPCA, ingest, ingest_graph, open_data, open_graph, rechunk, reorder, verify
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.sparse import write_csr
+from tests.law_examples import examples
 
 RNG = np.random.default_rng(0)
 
@@ -116,7 +117,7 @@ def test_an_array_becomes_X(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_data(tmp_path / "b.zarr").blocks[0].load()[:2, :3], [[0, 1, 2], [12, 13, 14]])
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_values_do_not_depend_on_chunks_shards_and_memory(tmp_path_factory: pytest.TempPathFactory, drawn: Any) -> None:
     shape = tuple(drawn.draw(st.lists(st.integers(0, 9), min_size=0, max_size=3)))

@@ -20,6 +20,7 @@ from dlatent.stores import results, schema
 from dlatent.stores.atomic import new_store
 from dlatent.stores.results import MODEL_VERSION, load, save
 from dlatent.stores.schema import Variable, register
+from tests.law_examples import examples
 
 RNG = np.random.default_rng(11)
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, np.nextafter(1, 2), -np.nan])
@@ -81,7 +82,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(attributes=st.dictionaries(st.text(max_size=4), json_values, max_size=4))
 def test_any_json_attributes_survive(attributes: dict[str, Any], tmp_path: Path) -> None:
     save(tmp_path / "m.zarr", kind="x", attributes=attributes, variables={}, overwrite=True)

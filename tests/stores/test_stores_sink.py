@@ -19,6 +19,7 @@ from dlatent import open_data
 from dlatent.errors import DataError, StoreError
 from dlatent.stores import sink as sink_module
 from dlatent.stores.sink import RowSink, choose_row_chunk
+from tests.law_examples import examples
 
 
 def finished(sink: RowSink) -> None:
@@ -33,7 +34,7 @@ def values_of(path: Path) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=12),
     columns=st.integers(1, 3),

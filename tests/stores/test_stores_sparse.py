@@ -21,6 +21,7 @@ from dlatent import open_data
 from dlatent.errors import DataError
 from dlatent.stores.atomic import new_store
 from dlatent.stores.sparse import CsrWriter, canonical, write_csr
+from tests.law_examples import examples
 
 
 def dense_of(path: Path, block_bytes: int = 300) -> np.ndarray[Any, Any]:
@@ -65,7 +66,7 @@ def raw_group(path: Path, matrix: sp.csr_array, chunk: int, version: Any) -> Non
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(matrix.shape)})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrix=messy(), chunk=st.integers(1, 9), block_bytes=st.integers(1, 300), version=st.sampled_from([2, 3]))
 def test_unsorted_and_duplicate_entries_give_the_same_matrix(
     matrix: sp.csr_array, chunk: int, block_bytes: int, version: int, tmp_path: Path
@@ -81,7 +82,7 @@ def test_unsorted_and_duplicate_entries_give_the_same_matrix(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrices=st.lists(messy(), min_size=1, max_size=4), chunk=st.integers(1, 9), known=st.booleans())
 def test_blocks_are_written_as_one_matrix(
     matrices: list[sp.csr_array], chunk: int, known: bool, tmp_path: Path
