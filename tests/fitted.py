@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dlatent.fitted import stored
@@ -12,6 +13,24 @@ from dlatent.gaussian.kernel_map import KernelMap
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.models.row_methods import encoded
+
+
+class FirstUse(Mapping[str, Any]):
+    """Values by name, each made when it is first asked for: to collect the tests of fitted models fits none."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Any]]) -> None:
+        self._makers, self._values = makers, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            self._values[name] = self._makers[name]()
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 def fit_of(model: Any) -> Fit:

@@ -12,6 +12,7 @@ import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import shtab
 import zarr
 
 import dlatent
@@ -304,9 +305,7 @@ def test_an_interrupted_ingest_is_inspected_and_goes_on(run, tmp_path: Path) -> 
 def test_bash_completes_commands_and_options(words: str, expected: str, tmp_path: Path) -> None:
     if shutil.which("bash") is None:
         pytest.skip("bash is not installed here")
-    script = ["-m", "shtab", "--shell=bash", "--prog", "dlatent", "dlatent.cli.main.parser"]
-    made = subprocess.run([sys.executable, *script], check=True, capture_output=True, text=True).stdout
-    (tmp_path / "dlatent.bash").write_text(made)
+    (tmp_path / "dlatent.bash").write_text(shtab.complete(parser(), shell="bash"))
     asked = (
         f"COMP_WORDS=(dlatent {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_dlatent; echo ${{COMPREPLY[@]}}"
     )

@@ -154,6 +154,7 @@ def test_a_scheduler_that_does_not_answer(run, store: Path, monkeypatch: pytest.
     assert run("plan", "ppca", store, "-k", "2", "--scheduler", "nonsense://x").status == 5
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(model: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

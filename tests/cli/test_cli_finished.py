@@ -51,7 +51,10 @@ def values(place: Path) -> dict[str, bytes]:
     return {name: repr(one[...].tolist()).encode() for name, one in arrays.items() if "seconds" not in name}
 
 
-@pytest.mark.parametrize(("command", "moment"), [("fit", 1), ("fit", 2), ("transform", 1), ("ingest", 1)])
+MORE = [pytest.param(*case, marks=pytest.mark.slow) for case in (("fit", 2), ("transform", 1), ("ingest", 1))]
+
+
+@pytest.mark.parametrize(("command", "moment"), [("fit", 1), *MORE])
 def test_what_is_killed_when_it_was_done_ends_well(
     run: Run, store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, moment: int
 ) -> None:

@@ -215,6 +215,7 @@ def test_a_worker_in_the_place_of_a_scheduler(run) -> None:
     assert f"what answers at {worker} is no Dask scheduler but a Worker; give the port" in ended.err
 
 
+@pytest.mark.slow
 def test_a_fit_by_certificates_has_the_bits_of_a_serial_fit(
     run, secure: tuple[Cluster, Relay], own: Authority, store: Path, tmp_path: Path
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_fit_by_certificates_has_the_bits_of_a_serial_fit(
     assert found.log_likelihood_ == expected.log_likelihood_
 
 
+@pytest.mark.slow
 def test_the_environment_says_the_same_as_the_options(
     secure: tuple[Cluster, Relay], own: Authority, store: Path, tmp_path: Path
 ) -> None:
@@ -250,6 +252,7 @@ def soon(holds: Callable[[], bool]) -> bool:
     return holds()
 
 
+@pytest.mark.slow
 def test_a_client_without_the_right_certificates_is_refused(
     run, secure: tuple[Cluster, Relay], own: Authority, foreign: Authority
 ) -> None:
@@ -272,6 +275,7 @@ def test_a_client_without_the_right_certificates_is_refused(
         assert run(*PLAN, "--scheduler", address).status == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("who", "said"), [(None, "CERTIFICATE_REQUIRED"), ("foreign", "UNKNOWN_CA")])
 def test_the_handshake_itself_is_refused(
     secure: tuple[Cluster, Relay], own: Authority, foreign: Authority, who: str | None, said: str
@@ -290,6 +294,7 @@ def test_the_handshake_itself_is_refused(
         wrapped.recv(1)
 
 
+@pytest.mark.slow
 def test_a_scheduler_without_certificates_says_that_it_has_none(
     run, plain: tuple[Cluster, Relay], own: Authority
 ) -> None:
@@ -301,6 +306,7 @@ def test_a_scheduler_without_certificates_says_that_it_has_none(
     assert ended.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_nobody_can_read_along(
     plain: tuple[Cluster, Relay], secure: tuple[Cluster, Relay], own: Authority, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_fit_is_that_of_the_library(run, folder: Path, tmp_path: Path) -> None
     np.testing.assert_allclose(guess, wanted[: len(guess)], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_factor_analysis_has_a_noise_for_each_feature(run, folder: Path, tmp_path: Path) -> None:
     words = ["--correspondence", folder / "pairs.npy", "-k", "1", "-o", tmp_path / "m.zarr"]
     said = run("fit", "correspondence-fa", *views(folder), *words, "--json", "--quiet")

@@ -27,7 +27,7 @@ from dlatent import (
     SupervisedPPCA,
     load,
 )
-from tests.fitted import encoding_of, parameters_of, specification_of
+from tests.fitted import FirstUse, encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 
 IRIS, KINDS = load_iris(return_X_y=True)
@@ -45,19 +45,23 @@ def views(some=slice(None)):
 
 SOME = np.where(np.arange(150) % 3 == 0, KINDS, -1)
 LIKELIHOOD = {"head": "likelihood"}
-MODELS = {
-    "supervised": SupervisedPPCA(3, **LIKELIHOOD).fit(IRIS, NAMES),
-    "semi-supervised": SupervisedPPCA(3, **LIKELIHOOD).fit(IRIS, SOME),
-    "missing": SupervisedPPCA(2, missing="nan", prior="ml", solver="em", max_iter=50, tol=1e-4, **LIKELIHOOD).fit(
-        IRIS, NAMES
-    ),
-    "kernel": KernelSupervisedPPCA(3, gamma=0.3, **LIKELIHOOD).fit(IRIS, NAMES),
-    "graph": RelationalSupervisedPPCA(3, alpha=0.7, **LIKELIHOOD).fit(IRIS, NAMES, graph=RING),
-    "auto": SupervisedPPCA(3).fit(IRIS, NAMES),
-    "auto, missing": SupervisedPPCA(2, missing="nan", prior="ml", solver="em", max_iter=50, tol=1e-4).fit(IRIS, SOME),
-    "auto, kernel": KernelSupervisedPPCA(3, gamma=0.3).fit(IRIS, NAMES),
-    "auto, graph": RelationalSupervisedPPCA(3, alpha=0.7).fit(IRIS, NAMES, graph=RING),
-}
+MODELS = FirstUse(
+    {
+        "supervised": lambda: SupervisedPPCA(3, **LIKELIHOOD).fit(IRIS, NAMES),
+        "semi-supervised": lambda: SupervisedPPCA(3, **LIKELIHOOD).fit(IRIS, SOME),
+        "missing": lambda: SupervisedPPCA(
+            2, missing="nan", prior="ml", solver="em", max_iter=50, tol=1e-4, **LIKELIHOOD
+        ).fit(IRIS, NAMES),
+        "kernel": lambda: KernelSupervisedPPCA(3, gamma=0.3, **LIKELIHOOD).fit(IRIS, NAMES),
+        "graph": lambda: RelationalSupervisedPPCA(3, alpha=0.7, **LIKELIHOOD).fit(IRIS, NAMES, graph=RING),
+        "auto": lambda: SupervisedPPCA(3).fit(IRIS, NAMES),
+        "auto, missing": lambda: SupervisedPPCA(2, missing="nan", prior="ml", solver="em", max_iter=50, tol=1e-4).fit(
+            IRIS, SOME
+        ),
+        "auto, kernel": lambda: KernelSupervisedPPCA(3, gamma=0.3).fit(IRIS, NAMES),
+        "auto, graph": lambda: RelationalSupervisedPPCA(3, alpha=0.7).fit(IRIS, NAMES, graph=RING),
+    }
+)
 
 
 def by_bayes(model, x, precision=1.0):
@@ -148,7 +152,7 @@ def test_views_that_a_sample_has_tell_its_class():
     np.testing.assert_array_equal(model.predict({"petals": IRIS[:, 2:]}), model.classes_[one.argmax(axis=1)])
 
 
-@pytest.mark.parametrize("kind", ["auto", "class"])
+@pytest.mark.parametrize("kind", ["auto", pytest.param("class", marks=pytest.mark.slow)])
 def test_the_tools_of_scikit_learn_use_probabilities_and_decisions(kind):
     model, folds = SupervisedPPCA(3, target_type=kind), StratifiedKFold(3)
     assert (cross_val_score(model, TUMOURS, MALIGN, scoring="roc_auc", cv=3) > 0.9).all()

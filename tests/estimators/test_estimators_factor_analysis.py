@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import dask.array as da
 import numpy as np
@@ -22,7 +23,11 @@ N, D, K = 200, 9, 3
 LOADINGS = RNG.standard_normal((D, K))
 NOISE = RNG.uniform(0.2, 1.5, D)
 X = RNG.standard_normal((N, K)) @ LOADINGS.T + RNG.standard_normal((N, D)) * np.sqrt(NOISE) + 2.0
-MODEL = FactorAnalysis(K).fit(X)
+
+
+@cache
+def fitted():
+    return FactorAnalysis(K).fit(X)
 
 
 def dense(model):
@@ -30,10 +35,10 @@ def dense(model):
 
 
 def test_likelihood_and_scores_are_those_of_a_dense_gaussian():
-    np.testing.assert_allclose(MODEL.score_samples(X), oracles.log_densities(dense(MODEL), X), rtol=1e-10)
-    np.testing.assert_allclose(MODEL.score_samples(sp.csr_array(X)), MODEL.score_samples(X), rtol=1e-10)
-    np.testing.assert_allclose(MODEL.transform(X)[7], oracles.latent_given(dense(MODEL), X[7]).mean, atol=1e-10)
-    np.testing.assert_allclose(MODEL.get_covariance(), dense(MODEL).observed.covariance, rtol=1e-12)
+    np.testing.assert_allclose(fitted().score_samples(X), oracles.log_densities(dense(fitted()), X), rtol=1e-10)
+    np.testing.assert_allclose(fitted().score_samples(sp.csr_array(X)), fitted().score_samples(X), rtol=1e-10)
+    np.testing.assert_allclose(fitted().transform(X)[7], oracles.latent_given(dense(fitted()), X[7]).mean, atol=1e-10)
+    np.testing.assert_allclose(fitted().get_covariance(), dense(fitted()).observed.covariance, rtol=1e-12)
 
 
 def test_the_likelihood_is_not_below_scikit_learns():
@@ -47,59 +52,62 @@ def test_the_likelihood_is_not_below_scikit_learns():
 
 
 def test_communalities_are_explained_parts_of_the_variance():
-    assert MODEL.noise_variance_.shape == (D,)
-    explained = (MODEL.components_**2).sum(axis=0)
-    np.testing.assert_allclose(MODEL.communalities_, explained / np.diag(MODEL.get_covariance()), rtol=1e-12)
-    np.testing.assert_allclose(MODEL.communalities_ + MODEL.uniquenesses_, 1.0)
+    assert fitted().noise_variance_.shape == (D,)
+    explained = (fitted().components_ ** 2).sum(axis=0)
+    np.testing.assert_allclose(fitted().communalities_, explained / np.diag(fitted().get_covariance()), rtol=1e-12)
+    np.testing.assert_allclose(fitted().communalities_ + fitted().uniquenesses_, 1.0)
     # At a maximum the model's variances are those of the data.
-    np.testing.assert_allclose(np.diag(MODEL.get_covariance()), X.var(axis=0), rtol=1e-6)
-    assert MODEL.explained_variance_ratio_.sum() == pytest.approx(MODEL.communalities_.mean())
+    np.testing.assert_allclose(np.diag(fitted().get_covariance()), X.var(axis=0), rtol=1e-6)
+    assert fitted().explained_variance_ratio_.sum() == pytest.approx(fitted().communalities_.mean())
 
 
 def test_units_of_single_features_do_not_matter():
     units = np.geomspace(1e-3, 1e3, D)
     other = FactorAnalysis(K).fit(X * units)
-    np.testing.assert_allclose(other.communalities_, MODEL.communalities_, rtol=1e-6)
-    np.testing.assert_allclose(abs(other.transform(X * units)), abs(MODEL.transform(X)), atol=1e-5)
+    np.testing.assert_allclose(other.communalities_, fitted().communalities_, rtol=1e-6)
+    np.testing.assert_allclose(abs(other.transform(X * units)), abs(fitted().transform(X)), atol=1e-5)
 
 
 def test_bartlett_scores_are_unbiased_and_regression_scores_shrink():
-    regression, bartlett = MODEL.transform(X), MODEL.transform(X, scores="bartlett")
-    root = np.sqrt(MODEL.noise_variance_)
-    expected = np.linalg.lstsq(MODEL.components_.T / root[:, None], ((X[3] - MODEL.mean_) / root), rcond=None)[0]
+    regression, bartlett = fitted().transform(X), fitted().transform(X, scores="bartlett")
+    root = np.sqrt(fitted().noise_variance_)
+    expected = np.linalg.lstsq(fitted().components_.T / root[:, None], ((X[3] - fitted().mean_) / root), rcond=None)[0]
     np.testing.assert_allclose(bartlett[3], expected, rtol=1e-8)
     assert ((regression**2).sum(axis=0) < (bartlett**2).sum(axis=0)).all()
-    np.testing.assert_allclose(MODEL.transform(da.from_array(X, chunks=(50, 9)), scores="bartlett"), bartlett)
-    np.testing.assert_allclose(MODEL.transform(sp.csr_array(X), scores="bartlett"), bartlett, atol=1e-9)
+    np.testing.assert_allclose(fitted().transform(da.from_array(X, chunks=(50, 9)), scores="bartlett"), bartlett)
+    np.testing.assert_allclose(fitted().transform(sp.csr_array(X), scores="bartlett"), bartlett, atol=1e-9)
     with pytest.raises(DataError, match="expected 'regression' or 'bartlett'"):
-        MODEL.transform(X, scores="median")
+        fitted().transform(X, scores="median")
 
 
 @pytest.mark.parametrize("method", ["varimax", "quartimax", "promax", "oblimin"])
 def test_rotations_leave_the_model_as_it_is(method):
-    found = MODEL.rotated(method)
+    found = fitted().rotated(method)
     loadings, between = found["loadings"].values, found["correlations"].values
-    np.testing.assert_allclose(loadings @ between @ loadings.T, MODEL.components_.T @ MODEL.components_, atol=1e-9)
+    covariance = fitted().components_.T @ fitted().components_
+    np.testing.assert_allclose(loadings @ between @ loadings.T, covariance, atol=1e-9)
     np.testing.assert_allclose(np.diag(between), 1.0, rtol=1e-9)
-    turned = MODEL.transform(X) @ np.linalg.inv(found["transformation"].values).T
-    np.testing.assert_allclose(turned @ loadings.T, MODEL.transform(X) @ MODEL.components_, atol=1e-9)
+    turned = fitted().transform(X) @ np.linalg.inv(found["transformation"].values).T
+    np.testing.assert_allclose(turned @ loadings.T, fitted().transform(X) @ fitted().components_, atol=1e-9)
     with pytest.raises(DataError, match=r"expected 'varimax', .* or 'oblimin'"):
-        MODEL.rotated("equamax")
+        fitted().rotated("equamax")
 
 
 @pytest.mark.parametrize("rotation", ["varimax", "quartimax"])
 def test_a_rotated_fit_is_the_same_model_with_turned_factors(rotation, tmp_path):
-    model, found = FactorAnalysis(K, rotation=rotation).fit(X), MODEL.rotated(rotation)
+    model, found = FactorAnalysis(K, rotation=rotation).fit(X), fitted().rotated(rotation)
     turn = found["transformation"].values
     np.testing.assert_allclose(model.components_.T, found["loadings"].values, atol=1e-12)
-    np.testing.assert_allclose(model.transform(X), MODEL.transform(X) @ turn, atol=1e-12)
-    bartlett = MODEL.transform(X, scores="bartlett") @ turn
+    np.testing.assert_allclose(model.transform(X), fitted().transform(X) @ turn, atol=1e-12)
+    bartlett = fitted().transform(X, scores="bartlett") @ turn
     np.testing.assert_allclose(model.transform(X, scores="bartlett"), bartlett, atol=1e-9)
-    np.testing.assert_allclose(model.inverse_transform(model.transform(X)), MODEL.inverse_transform(MODEL.transform(X)))
-    np.testing.assert_allclose(model.get_covariance(), MODEL.get_covariance(), rtol=1e-12)
-    np.testing.assert_allclose(model.score_samples(X), MODEL.score_samples(X), rtol=1e-12)
+    np.testing.assert_allclose(
+        model.inverse_transform(model.transform(X)), fitted().inverse_transform(fitted().transform(X))
+    )
+    np.testing.assert_allclose(model.get_covariance(), fitted().get_covariance(), rtol=1e-12)
+    np.testing.assert_allclose(model.score_samples(X), fitted().score_samples(X), rtol=1e-12)
     np.testing.assert_allclose(model.transform(X)[7], oracles.latent_given(dense(model), X[7]).mean, atol=1e-10)
-    assert model.log_likelihood_ == MODEL.log_likelihood_
+    assert model.log_likelihood_ == fitted().log_likelihood_
     assert (np.diff(model.explained_variance_) < 0).all()
     model.save(tmp_path / "fa.zarr")
     again = dlatent.load(tmp_path / "fa.zarr")
@@ -142,30 +150,30 @@ def test_rotations_take_missing_entries(rotation):
 @pytest.mark.parametrize("rotation", ["promax", "oblimin"])
 def test_factors_that_correlate_are_those_of_their_definition(rotation, tmp_path):
     """f ~ N(0, Φ) and x = Λf + μ + ε, as one normal distribution."""
-    model, found = FactorAnalysis(K, rotation=rotation).fit(X), MODEL.rotated(rotation)
+    model, found = FactorAnalysis(K, rotation=rotation).fit(X), fitted().rotated(rotation)
     loadings, between = found["loadings"].values, found["correlations"].values
     np.testing.assert_allclose(model.components_.T, loadings, atol=1e-12)
     np.testing.assert_allclose(model.factor_correlation_, between, atol=1e-12)
-    covariance = loadings @ between @ loadings.T + np.diag(MODEL.noise_variance_)
+    covariance = loadings @ between @ loadings.T + np.diag(fitted().noise_variance_)
     np.testing.assert_allclose(model.get_covariance(), covariance, rtol=1e-9)
-    np.testing.assert_allclose(model.score_samples(X), MODEL.score_samples(X), rtol=1e-10)
+    np.testing.assert_allclose(model.score_samples(X), fitted().score_samples(X), rtol=1e-10)
     gain = between @ loadings.T @ np.linalg.inv(covariance)
     known = model.posterior(X)
     np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ gain.T, atol=1e-9)
     np.testing.assert_allclose(known["scores"].values, model.transform(X), atol=1e-12)
     np.testing.assert_allclose(known["covariance"].values, between - gain @ loadings @ between, atol=1e-9)
-    weighted = loadings / MODEL.noise_variance_[:, None]
+    weighted = loadings / fitted().noise_variance_[:, None]
     bartlett = np.linalg.solve(loadings.T @ weighted, weighted.T @ (X - X.mean(axis=0)).T).T
     np.testing.assert_allclose(model.transform(X, scores="bartlett"), bartlett, atol=1e-8)
     np.testing.assert_allclose(model.inverse_transform(np.eye(K)), loadings.T + X.mean(axis=0), atol=1e-10)
-    np.testing.assert_allclose(model.communalities_, MODEL.communalities_, rtol=1e-9)
-    assert model.explained_variance_.sum() == pytest.approx(MODEL.explained_variance_.sum())
+    np.testing.assert_allclose(model.communalities_, fitted().communalities_, rtol=1e-9)
+    assert model.explained_variance_.sum() == pytest.approx(fitted().explained_variance_.sum())
     # Once more, relative to its own factors.
     again = model.rotated("varimax")
-    np.testing.assert_allclose(abs(again["loadings"].values), abs(MODEL.rotated()["loadings"].values), atol=1e-6)
+    np.testing.assert_allclose(abs(again["loadings"].values), abs(fitted().rotated()["loadings"].values), atol=1e-6)
     shown = model.transform(X) @ np.linalg.inv(again["transformation"].values).T
     np.testing.assert_allclose(
-        abs(shown), abs(MODEL.transform(X) @ MODEL.rotated()["transformation"].values), atol=1e-6
+        abs(shown), abs(fitted().transform(X) @ fitted().rotated()["transformation"].values), atol=1e-6
     )
     model.save(tmp_path / "fa.zarr")
     loaded = dlatent.load(tmp_path / "fa.zarr")
@@ -215,8 +223,8 @@ def test_constant_features_are_kept_and_named_in_a_warning(feature):
 
 
 def test_routes():
-    assert MODEL.plan(X).solver == "covariance"
-    assert MODEL.n_passes_ == 1
+    assert fitted().plan(X).solver == "covariance"
+    assert fitted().n_passes_ == 1
     with pytest.raises(PlanError, match="'krylov' is none for this model"):
         FactorAnalysis(K, solver="krylov").fit(X)
     with pytest.raises(PlanError, match="'accelerated_em' is none"):

@@ -186,7 +186,15 @@ def test_the_words_are_those_of_scikit_learn(names):
     assert str(found.value) == str(expected.value)
 
 
-@pytest.mark.parametrize("model", [PPCA(2), FactorAnalysis(2), KernelPPCA(2), LocallyLinearEmbedding(n_neighbors=5)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        PPCA(2),
+        pytest.param(FactorAnalysis(2), marks=pytest.mark.slow),
+        KernelPPCA(2),
+        LocallyLinearEmbedding(n_neighbors=5),
+    ],
+)
 def test_what_scikit_learn_asks_of_column_names(model):
     check_dataframe_column_names_consistency(type(model).__name__, model)
 

@@ -144,6 +144,7 @@ def friends(samples=300, features=40, known=0.1):
     return rows, np.where(seen, rows, np.nan), sp.csr_array((upper + upper.T).astype(float))
 
 
+@pytest.mark.slow
 def test_neighbours_fill_in_where_they_are_alike_and_are_left_out_where_they_are_not():
     rows, holes, graph = friends()
     gone = np.isnan(holes)
@@ -171,6 +172,7 @@ def test_a_saved_model_knows_how_its_rows_were_made(tmp_path):
     np.testing.assert_array_equal(xr.open_zarr(path)["imputed"].values, model.impute(HOLES, graph=GRAPH))
 
 
+@pytest.mark.slow
 def test_the_choice_compares_cells_that_no_fit_has_seen():
     """By the definition: a fit without them, and what it expects there."""
     rows, holes, graph = friends(known=0.5)

@@ -126,6 +126,7 @@ def test_the_likelihood_is_a_head_too():
         SupervisedPPCA(2, head="ridge").fit(IRIS, SOME)
 
 
+@pytest.mark.slow
 def test_few_labels_and_many_components_do_not_break_it():
     """Two labels of each digit: classes by the likelihood are wrong twice as often as need be, and sure of it."""
     errors, losses = {"auto": [], "likelihood": []}, {"auto": [], "likelihood": []}
@@ -178,6 +179,7 @@ def test_targets_that_miss_outputs_are_fitted_one_by_one():
     assert lost[0] < 1.1 * lost[1]
 
 
+@pytest.mark.slow
 def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypatch):
     y = np.where(np.arange(len(NUMBERS)) % 2 == 0, NUMBERS, -1)
     # Of normal classes, which are learned from sums over all rows; the other rule is learned from the part.
@@ -191,6 +193,7 @@ def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypa
     assert right[1] > right[0] - 0.005
 
 
+@pytest.mark.slow
 def test_many_classes_of_few_rows_each_are_learned_from_all_rows(monkeypatch):
     """A part of the rows, which is all that the driver takes, has some of each class only."""
     monkeypatch.setattr("dlatent.gaussian.head.FEW_NUMBERS", 100 * 210)

@@ -182,6 +182,7 @@ def test_rings_are_told_apart():
     assert (linear.predict(rows) == classes)[hidden].mean() < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
 def test_gamma_is_chosen_by_prediction_in_a_grid_search():
     rows, classes = rings()
@@ -278,8 +279,9 @@ def test_a_model_does_not_look_into_the_data_of_its_fit_again(make, kind, tmp_pa
     values[...] = 7.0
     labels[...] = 0.0
     np.testing.assert_array_equal(model.transform(NEW), before)
-    model.save(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(load(tmp_path / "m.zarr").transform(NEW), before)
+    if kind is np.array:
+        model.save(tmp_path / "m.zarr")
+        np.testing.assert_array_equal(load(tmp_path / "m.zarr").transform(NEW), before)
 
 
 def test_a_plan_counts_the_rows_that_a_model_keeps():

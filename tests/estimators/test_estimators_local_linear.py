@@ -65,7 +65,9 @@ def test_scikit_learn_has_the_same_subspace(name, sparse):
     np.testing.assert_allclose(model.reconstruction_error_, peer.reconstruction_error_, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("k", "sparse"), [(10, False), (10, True), (30, False)])
+@pytest.mark.parametrize(
+    ("k", "sparse"), [(10, False), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((10, True), (30, False)))]
+)
 def test_scikit_learn_has_the_same_subspace_of_digits_where_ties_go_to_the_smaller_index(k, sparse, monkeypatch):
     """Digits are whole numbers: with k = 30, 106 of 1,797 have another image as far away as their last neighbour."""
     x = load_digits().data

@@ -367,6 +367,7 @@ def test_it_is_the_default_where_entries_are_missing(model):
     assert parameters_of(FactorAnalysis(1).fit(COMPLETE)).loadings_covariance is None
 
 
+@pytest.mark.slow
 def test_factor_analysis_has_it_in_any_units_and_after_rotations():
     x, _ = planted(3, n=300, d=15)
     rng = np.random.default_rng(4)
@@ -527,6 +528,7 @@ def test_components_that_are_of_use_together_are_not_all_switched_off():
     assert bounds[-1] > -327.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "best"), [(0, -655.785), (4, -736.929)])
 def test_more_factors_are_never_worse_than_fewer(seed, best):
     """From one start three factors ended 3.9 and 2.9 nats below one and two."""
@@ -540,6 +542,7 @@ def test_more_factors_are_never_worse_than_fewer(seed, best):
     assert bounds[-1] > best - 1e-3
 
 
+@pytest.mark.slow
 def test_more_factors_begin_where_fewer_do_too():
     """From starts of its own, and from these without a component, two factors ended 3.8 nats below one."""
     rng = np.random.default_rng([5, 7])

@@ -122,7 +122,7 @@ def test_unknown_chunks_are_refused_with_the_way_out():
         PPCA(2).fit(x[x[:, 0] > 0])
 
 
-@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("width", [2, *(pytest.param(width, marks=pytest.mark.slow) for width in (1, 5))])
 @pytest.mark.parametrize(
     "model",
     [
@@ -428,6 +428,7 @@ def test_a_matrix_of_all_features_that_fills_the_memory_is_refused(method):
         getattr(PPCA(1).fit(WIDE), method)()
 
 
+@pytest.mark.slow
 def test_the_covariance_of_views_that_fills_the_memory_is_refused():
     views = {"a": WIDE, "b": WIDE[:, :300_000]}
     model = CorrespondencePPCA(1).fit(views, correspondence=np.repeat(np.arange(4)[:, None], 2, axis=1))

@@ -110,6 +110,7 @@ def _basis(model):
     return np.linalg.qr(model.components_.T)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the noise variance")  # 1e-6 is below the floor of these data
 def test_the_papers_em_begins_at_pca():
     """PRPCA's setting: one step from PCA with σ² = 1e-6 changes the loadings, many reach the closed form."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from dlatent.models.checkpoints import RowsJournal
 from dlatent.stores import beside
 from dlatent.stores.checkpoint import Checkpoint
 from dlatent.stores.sink import RowSink
+from tests.fitted import FirstUse
 
 rng = np.random.default_rng(0)
 SMALL = rng.normal(size=(240, 3)) @ rng.normal(size=(3, 24)) + 0.2 * rng.normal(size=(240, 24))
@@ -41,30 +43,29 @@ HOLES = np.where(rng.random(SMALL.shape) < 0.1, np.nan, SMALL)
 LONG = np.tile(SMALL, (20, 1)) + 0.1 * rng.normal(size=(4800, 24))
 """What is read in blocks of 100 rows."""
 
-Write = Callable[..., Any]
-
 pytestmark = pytest.mark.slow
 
 
-def writers() -> dict[str, Write]:
-    """Methods that write a store of rows, by name, each of a fitted model."""
-    ppca, missing = PPCA(3).fit(SMALL), PPCA(3, missing="nan").fit(HOLES)
+@cache
+def views() -> CorrespondencePPCA:
     pairs = np.column_stack([np.arange(240)] * 2)
-    views = CorrespondencePPCA(3).fit({"a": SMALL[:, :14], "b": SMALL[:, 14:]}, correspondence=pairs)
-    return {
-        "scores": ppca.transform,
-        "factor scores": FactorAnalysis(2).fit(SMALL).transform,
-        "supervised": SupervisedPPCA(3).fit(SMALL, LABELS).transform,
-        "imputed": missing.impute,
-        "responsibilities": PPCAMixture(2, n_mixtures=2).fit(SMALL).predict_proba,
-        "kernel": KernelPPCA(3, kernel="rbf", gamma=0.01).fit(SMALL).transform,
-        "embedding": LocallyLinearEmbedding(n_neighbors=10).fit(SMALL).transform,
-        "a view": lambda X, **more: views.transform({"a": X}, **more),
-        "another view": lambda X, **more: views.reconstruct(X, "a", "b", **more),
+    return CorrespondencePPCA(3).fit({"a": SMALL[:, :14], "b": SMALL[:, 14:]}, correspondence=pairs)
+
+
+WRITERS = FirstUse(
+    {
+        "scores": lambda: PPCA(3).fit(SMALL).transform,
+        "factor scores": lambda: FactorAnalysis(2).fit(SMALL).transform,
+        "supervised": lambda: SupervisedPPCA(3).fit(SMALL, LABELS).transform,
+        "imputed": lambda: PPCA(3, missing="nan").fit(HOLES).impute,
+        "responsibilities": lambda: PPCAMixture(2, n_mixtures=2).fit(SMALL).predict_proba,
+        "kernel": lambda: KernelPPCA(3, kernel="rbf", gamma=0.01).fit(SMALL).transform,
+        "embedding": lambda: LocallyLinearEmbedding(n_neighbors=10).fit(SMALL).transform,
+        "a view": lambda: lambda X, **more: views().transform({"a": X}, **more),
+        "another view": lambda: lambda X, **more: views().reconstruct(X, "a", "b", **more),
     }
-
-
-WRITERS = writers()
+)
+"""Methods that write a store of rows, by name, each of a fitted model."""
 
 
 def rows(name: str) -> np.ndarray:

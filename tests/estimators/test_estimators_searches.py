@@ -117,6 +117,7 @@ def test_a_search_cuts_joint_views_along_their_samples(routing):
             assert search.cv_results_[f"split{fold}_test_score"][number] == by_hand
 
 
+@pytest.mark.slow
 def test_joint_views_reach_classifiers_and_pipelines(routing):
     found = cross_val_predict(
         CorrespondenceSupervisedPPCA(2, target_type="class"), JOINT, Y, cv=FOLDS, method="predict_proba"

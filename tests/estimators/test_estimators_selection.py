@@ -75,7 +75,10 @@ SEARCHED = {
 }
 
 
-@pytest.mark.parametrize("name", SEARCHED)
+SLOWER = ("mixture", "classes", "kernel, supervised", "views, supervised")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOWER)) for name in SEARCHED])
 def test_folds_are_those_of_scikit_learn(name: str) -> None:
     model, data, y = SEARCHED[name]
     found = select_n_components(model, data, [1, 2], y, criterion="cross_validation", cv=FOLDS)
@@ -202,6 +205,7 @@ def test_what_cannot_be_compared_is_refused_with_a_way_out(name: str) -> None:
         select_n_components(model, data, [1, 2], **options)
 
 
+@pytest.mark.slow
 def test_the_command_takes_every_criterion(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     array = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(60, 10), dtype=X.dtype)
     array[:] = X

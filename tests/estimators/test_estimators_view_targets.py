@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -28,64 +30,72 @@ def fit(y=None, views=VIEWS, k=2, *, labelled=None, **options):
     return CorrespondenceSupervisedPPCA(k, tol=1e-12, **options).fit(views, y, labelled=labelled, **JOINT)
 
 
-MODEL = fit()
+@cache
+def fitted():
+    return fit()
 
 
 def test_targets_of_a_view_are_those_of_the_joint_samples():
     """Joint samples in the order of `transform`: the pairs, then the other rows of each view."""
-    table = np.column_stack([MODEL.transform(VIEWS, **JOINT)[f"row_{name}"] for name in "ab"])
+    table = np.column_stack([fitted().transform(VIEWS, **JOINT)[f"row_{name}"] for name in "ab"])
     joint = np.where(table[:, 0] >= 0, OF_A[table[:, 0]], None)
     other = fit(joint)
-    assert other.log_likelihood_ == MODEL.log_likelihood_
-    np.testing.assert_array_equal(other.target_components_, MODEL.target_components_)
+    assert other.log_likelihood_ == fitted().log_likelihood_
+    np.testing.assert_array_equal(other.target_components_, fitted().target_components_)
     series = fit({"a": pd.Series(OF_A)})
-    assert series.log_likelihood_ == MODEL.log_likelihood_
+    assert series.log_likelihood_ == fitted().log_likelihood_
 
 
 def test_users_see_the_views_and_not_the_targets_among_them():
-    assert MODEL.view_names_ == ("a", "b")
-    for values in (MODEL.components_, MODEL.mean_, MODEL.noise_variance_, MODEL.at_floor_, MODEL.view_samples_):
+    assert fitted().view_names_ == ("a", "b")
+    for values in (
+        fitted().components_,
+        fitted().mean_,
+        fitted().noise_variance_,
+        fitted().at_floor_,
+        fitted().view_samples_,
+    ):
         assert list(values) == ["a", "b"]
-    assert MODEL.n_features_in_ == 11
-    assert MODEL.classes_.tolist() == ["no", "yes"]
-    assert MODEL.target_components_.shape == (2, 2)
-    assert MODEL.result_["feature_view"].values.tolist() == ["a"] * 6 + ["b"] * 5
-    views, outputs = MODEL.sample(7, random_state=0)
+    assert fitted().n_features_in_ == 11
+    assert fitted().classes_.tolist() == ["no", "yes"]
+    assert fitted().target_components_.shape == (2, 2)
+    assert fitted().result_["feature_view"].values.tolist() == ["a"] * 6 + ["b"] * 5
+    views, outputs = fitted().sample(7, random_state=0)
     assert {name: rows.shape for name, rows in views.items()} == {"a": (7, 6), "b": (7, 5)}
     assert outputs.shape == (7, 2)
     np.testing.assert_allclose(outputs.sum(axis=1), 1.0)
     for action in (
-        lambda: MODEL.transform({"targets": A}),
-        lambda: MODEL.reconstruct(A, "a", "targets"),
-        lambda: MODEL.get_covariance("targets"),
-        lambda: MODEL.predictive_variance("targets"),
+        lambda: fitted().transform({"targets": A}),
+        lambda: fitted().reconstruct(A, "a", "targets"),
+        lambda: fitted().get_covariance("targets"),
+        lambda: fitted().predictive_variance("targets"),
     ):
         with pytest.raises(DataError, match="'targets' is no view of the model; it was fitted to 'a', 'b'"):
             action()
 
 
 def test_predictions_come_in_the_kind_of_the_data():
-    plain = MODEL.predict({"a": A})
+    plain = fitted().predict({"a": A})
     assert (plain == KINDS[:45].astype(str)).mean() > 0.8
-    lazy = MODEL.predict({"a": da.from_array(A, chunks=(20, 6))})
+    lazy = fitted().predict({"a": da.from_array(A, chunks=(20, 6))})
     assert isinstance(lazy, da.Array)
     np.testing.assert_array_equal(lazy.compute(), plain)
     rows = {"a": xr.DataArray(A, dims=("row", "word"), coords={"row": np.arange(45) + 7})}
-    labelled, odds = MODEL.predict_proba(rows), MODEL.decision_function(rows)
+    labelled, odds = fitted().predict_proba(rows), fitted().decision_function(rows)
     assert labelled.dims == ("row", "target")
     assert labelled["target"].values.tolist() == ["no", "yes"]
     assert odds.dims == ("row",)
     np.testing.assert_allclose(odds, np.log(labelled[:, 1] / labelled[:, 0]), rtol=1e-9)
-    np.testing.assert_allclose(MODEL.decision_function({"a": sp.csr_array(A)}), odds.values, rtol=1e-9)
-    joint, variance = MODEL.predict(VIEWS, return_variance=True, **JOINT)
+    np.testing.assert_allclose(fitted().decision_function({"a": sp.csr_array(A)}), odds.values, rtol=1e-9)
+    joint, variance = fitted().predict(VIEWS, return_variance=True, **JOINT)
     assert joint.dims == ("sample",)
     assert variance.dims == ("sample", "target")
-    both, alone = MODEL.predictive_variance(), MODEL.predictive_variance("a")
+    both, alone = fitted().predictive_variance(), fitted().predictive_variance("a")
     np.testing.assert_array_equal(variance[0], both)
     np.testing.assert_array_equal(variance[25], alone)
-    np.testing.assert_array_equal(MODEL.predictive_variance(["b", "a"]), both)
+    np.testing.assert_array_equal(fitted().predictive_variance(["b", "a"]), both)
     assert (both < alone).all()
-    assert MODEL.predictive_variance("a", "b").shape == (5,)
+    assert fitted().predictive_variance("a", "b").shape == (5,)
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression", "one output"])
@@ -100,24 +110,24 @@ def test_outputs_of_other_kinds(kind):
 
 def test_scores_of_one_view_with_targets():
     """Given targets a row has other scores, a row without none, and both are those of the joint samples."""
-    found = MODEL.transform({"a": A}, OF_A)
+    found = fitted().transform({"a": A}, OF_A)
     known = OF_A != None  # noqa: E711
-    plain = MODEL.transform({"a": A})
+    plain = fitted().transform({"a": A})
     np.testing.assert_allclose(found[~known], plain[~known], rtol=1e-9, atol=1e-12)
     assert (abs(found[known] - plain[known]).max(axis=1) > 1e-6).all()
     np.testing.assert_array_equal(found["row_a"], np.arange(45))
-    nothing = MODEL.score_samples({"a": A}, {"a": np.full(45, None)})
-    np.testing.assert_allclose(nothing, MODEL.score_samples({"a": A}), rtol=1e-9)
+    nothing = fitted().score_samples({"a": A}, {"a": np.full(45, None)})
+    np.testing.assert_allclose(nothing, fitted().score_samples({"a": A}), rtol=1e-9)
     with pytest.raises(DataError, match="label 'maybe' is not among"):
-        MODEL.score_samples({"a": A}, ["maybe"] * 45)
+        fitted().score_samples({"a": A}, ["maybe"] * 45)
     with pytest.raises(DataError, match="without targets"):
-        MODEL.transform({"a": A}, OF_A, out="z.zarr")
+        fitted().transform({"a": A}, OF_A, out="z.zarr")
 
 
 def test_sparse_views_are_the_same_data():
     other = fit(views={"a": sp.csr_array(A), "b": B})
-    assert other.log_likelihood_ == pytest.approx(MODEL.log_likelihood_, rel=1e-9)
-    np.testing.assert_allclose(other.target_components_, MODEL.target_components_, rtol=1e-5, atol=1e-6)
+    assert other.log_likelihood_ == pytest.approx(fitted().log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(other.target_components_, fitted().target_components_, rtol=1e-5, atol=1e-6)
 
 
 def test_a_target_of_zero_is_no_row_of_zeros(recwarn):
@@ -174,7 +184,7 @@ def test_what_cannot_be_fitted():
     with pytest.raises(DataError, match="labelled has shape"):
         fit(labelled=np.ones(3, dtype=bool))
     with pytest.raises(DataError, match="name the one view"):
-        MODEL.predictive_variance(["a", "b"], "b")
+        fitted().predictive_variance(["a", "b"], "b")
     for method in ("predict", "decision_function", "transform"):
         with pytest.raises(NotFittedError):
             getattr(CorrespondenceSupervisedPPCA(), method)({"a": A})
@@ -199,10 +209,10 @@ def test_a_fit_to_other_targets_forgets_the_classes(tmp_path):
     model.save(tmp_path / "m.zarr")
     again = dlatent.load(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.predict({"a": A}), model.predict({"a": A}))
-    MODEL.save(tmp_path / "classes.zarr")
+    fitted().save(tmp_path / "classes.zarr")
     again = dlatent.load(tmp_path / "classes.zarr")
-    np.testing.assert_array_equal(again.predict({"b": B}), MODEL.predict({"b": B}))
+    np.testing.assert_array_equal(again.predict({"b": B}), fitted().predict({"b": B}))
     np.testing.assert_array_equal(
-        again.transform(VIEWS, {"a": OF_A}, **JOINT), MODEL.transform(VIEWS, {"a": OF_A}, **JOINT)
+        again.transform(VIEWS, {"a": OF_A}, **JOINT), fitted().transform(VIEWS, {"a": OF_A}, **JOINT)
     )
     assert (again.view_names_, again.n_features_in_) == (("a", "b"), 11)

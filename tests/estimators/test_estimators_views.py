@@ -157,6 +157,7 @@ def test_views_that_cannot_be_are_refused():
         CorrespondencePPCA(2).reconstruct(A, "a", "b")
 
 
+@pytest.mark.slow
 def test_constant_views_and_features_are_named():
     with pytest.raises(DataError, match="the data of the view 'b' are constant"):
         fit({"a": A, "b": np.ones_like(B)}, correspondence=PAIRS)
@@ -178,6 +179,7 @@ def test_one_pair_is_enough_to_fit(solver):
     assert model.n_samples_ == 45 + 40 - 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dlatent.DataWarning")
 @pytest.mark.parametrize("feature", [0, 3])
 def test_constant_features_are_kept(feature):
@@ -204,7 +206,9 @@ def test_hyperparameters_are_checked():
         CorrespondenceFactorAnalysis(2, solver="krylov").fit(VIEWS, correspondence=PAIRS)
 
 
-@pytest.mark.parametrize("make", [CorrespondencePPCA, CorrespondenceFactorAnalysis])
+@pytest.mark.parametrize(
+    "make", [CorrespondencePPCA, pytest.param(CorrespondenceFactorAnalysis, marks=pytest.mark.slow)]
+)
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
 def test_what_is_loaded_is_what_was_saved(make, tmp_path):
     words = xr.DataArray(A, dims=("row", "word"), coords={"word": list("uvwxyz")})

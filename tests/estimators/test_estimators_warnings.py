@@ -43,6 +43,7 @@ def test_few_labels_and_many_components_end_at_the_floor(solver):
     assert model.target_noise_variance_ == pytest.approx(1e-3 * indicators.var(axis=0).mean(), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_on_its_rank_the_likelihood_rises_to_a_bound_as_the_floor_falls():
     """Errata 13: on all C columns every decade of the floor would add 6/2 · log 10 nats and more, without end."""
     x, labels = few_labels()
@@ -164,6 +165,7 @@ def test_supervised_models_find_noise_that_is_a_tiny_part_of_the_variance():
     assert model.noise_variance_ == pytest.approx(PPCA(10).fit(x).noise_variance_, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_factor_analysis_finds_features_that_nearly_repeat_others_in_any_units():
     """Feature 1 is feature 0 and noise of 1e-3; with a floor of 1e-6 of the variance the maximum is 150 nats higher."""
     rng = np.random.default_rng(0)
@@ -189,6 +191,7 @@ def test_a_floor_that_was_asked_for_is_not_called_rounding():
     assert "rank" not in " ".join(str(w.message) for w in found)
 
 
+@pytest.mark.slow
 def test_the_floor_of_few_entries_is_not_called_rounding():
     """Rows that observe no more entries than there are components lose digits: each iteration divides by the noise."""
     x = load_breast_cancer().data

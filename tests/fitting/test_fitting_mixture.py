@@ -20,6 +20,7 @@ from dlatent.solvers.mixture.fit import subset_rows
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.planner import make_plan
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
+from tests.law_examples import examples
 from tests.oracles.mixture import mixture_log_densities, simulate_mixture
 
 NOISES = pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
@@ -48,7 +49,7 @@ def test_a_simulated_mixture_is_found_again(noise):
     assert model.log_likelihood_ > mixture_log_densities(truth, data.features).sum()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 10_000), st.sampled_from(["isotropic", "diagonal"]), st.sampled_from(["auto", "em"]))
 def test_the_likelihood_never_falls(seed, noise, solver):
     data = simulate_mixture(60, 5, own_noise=noise == "diagonal", separation=1.0, random_state=seed).features
@@ -58,6 +59,7 @@ def test_the_likelihood_never_falls(seed, noise, solver):
     assert lines[-1] == model.log_likelihood_
 
 
+@pytest.mark.slow
 @NOISES
 def test_acceleration_finds_what_em_does_in_fewer_passes(noise):
     data = simulate_mixture(5000, 10, 3, own_noise=noise == "diagonal", separation=1.0, random_state=2).features
@@ -109,7 +111,7 @@ def test_without_a_floor_there_is_still_a_bound(noise):
 
 
 @NOISES
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("form", [np.asarray, pytest.param(sp.csr_array, marks=pytest.mark.slow)])
 def test_more_components_than_clusters_are_no_nan(noise, form):
     data = simulate_mixture(60, 5, 1, weights=(0.5, 0.5), own_noise=noise == "diagonal", separation=6.0).features
     few, many = (quiet(PPCAMixture(1, m, noise=noise), form(data)) for m in (2, 9))
@@ -143,12 +145,14 @@ def test_a_fit_that_is_cut_short_says_so():
     assert not model.converged_
 
 
+@pytest.mark.slow
 def test_more_starts_are_no_worse():
     data = simulate_mixture(200, 4, 1, weights=(0.25,) * 4, separation=1.5, noise=0.5, random_state=8).features
     values = [quiet(PPCAMixture(1, 4, n_init=n), data).log_likelihood_ for n in (1, 20)]
     assert values[1] >= values[0] - 1e-6
 
 
+@pytest.mark.slow
 def test_the_scale_of_single_features_does_not_matter_to_factor_analysers():
     data = simulate_mixture(400, 6, own_noise=True, noise=0.6, separation=3.0, random_state=1).features
     unit = np.array([1.0, 100.0, 0.01, 5.0, 1.0, 30.0])

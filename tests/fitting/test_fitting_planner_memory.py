@@ -168,6 +168,7 @@ class TestChunks:
         assert source(100).decoding == 0
         assert source(x.nnz).decoding == 2 * 8 * x.nnz
 
+    @pytest.mark.slow
     def test_it_reaches_the_plan_of_every_model(self, tmp_path):
         views = {}
         for name in ("a", "b"):

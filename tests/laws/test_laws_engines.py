@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from unittest.mock import patch
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.one_solver import only_solver
 
 X, Y, LABELLED = numbers(n=200, d=24)
 ROWS = (50, 3, 1, 70, 26, 30, 20)
-ENGINES = ["threads", "one_worker", "two_workers"]
+ENGINES = ["threads", pytest.param("one_worker", marks=pytest.mark.slow), "two_workers"]
 
 
 @pytest.fixture(params=ENGINES)
@@ -31,12 +32,23 @@ def stored(tmp_path_factory):
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def fits(stored):
+    """Fits by what the data are, and by who computes, each made once."""
+    forms = {"stored": stored, "memory": X, "dask": as_dask(X, ROWS)}
+
+    @cache
+    def made(case, solver, form, client="serial"):
+        return fit(case, forms[form], Y, LABELLED, solver=solver, tol=1e-7, client=client)
+
+    return made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", ROUTES)
 @pytest.mark.parametrize("case", CASES)
-def test_fits_of_dask_arrays_have_the_same_bits(client, case, solver):
-    expected = fit(case, as_dask(X, ROWS), Y, LABELLED, solver=solver, client="serial")
-    found = fit(case, as_dask(X, ROWS), Y, LABELLED, solver=solver, client=client)
+def test_fits_of_dask_arrays_have_the_same_bits(client, fits, case, solver):
+    expected, found = fits(case, solver, "dask"), fits(case, solver, "dask", client)
     assert same_bits(found, expected)
     lines = [model.history_["iteration_log_likelihood"].values for model in (found, expected)]
     np.testing.assert_array_equal(*lines)
@@ -44,22 +56,22 @@ def test_fits_of_dask_arrays_have_the_same_bits(client, case, solver):
 
 @pytest.mark.parametrize("solver", ROUTES)
 @pytest.mark.parametrize("case", ["ppca", "semi"])
-def test_fits_of_stores_and_of_memory_have_the_same_bits(client, stored, case, solver):
-    for data in (stored, X):
-        expected = fit(case, data, Y, LABELLED, solver=solver, client="serial")
-        assert same_bits(fit(case, data, Y, LABELLED, solver=solver, client=client), expected)
+def test_fits_of_stores_and_of_memory_have_the_same_bits(client, fits, case, solver):
+    for form in ("stored", "memory"):
+        assert same_bits(fits(case, solver, form, client), fits(case, solver, form))
 
 
 @pytest.mark.parametrize("solver", ROUTES)
 def test_fits_of_sparse_documents_have_the_same_bits(client, solver):
+    for kind in ("documents", "labelled documents"):
+        assert of_documents(kind, solver, client) == of_documents(kind, solver, "serial")
+
+
+@cache
+def of_documents(kind, solver, client):
     x, labels = texts()
-    for model in (PPCA(3, solver=solver), SupervisedPPCA(2, solver=solver)):
-        expected = fit_bits(model, as_dask(x, (40, 50)), labels, "serial")
-        assert expected == fit_bits(model, as_dask(x, (40, 50)), labels, client)
-
-
-def fit_bits(model, x, labels, client):
-    model.fit(x, labels, client=client)
+    model = PPCA(3, solver=solver) if kind == "documents" else SupervisedPPCA(2, solver=solver)
+    model.fit(as_dask(x, (40, 50)), labels, client=client)
     return model.components_.tobytes(), model.log_likelihood_
 
 

@@ -44,7 +44,7 @@ def said(model):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("engine", ["threads", "one_worker", "two_workers"])
+@pytest.mark.parametrize("engine", ["threads", pytest.param("one_worker", marks=pytest.mark.slow), "two_workers"])
 def test_the_engine_changes_no_bit(name, engine, store, tmp_path, request):
     expected = said(fitted(name, store, tmp_path, client="serial"))
     client = None if engine == "threads" else request.getfixturevalue(engine)

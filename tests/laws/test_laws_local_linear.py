@@ -22,7 +22,7 @@ def store(tmp_path_factory):
     return str(path)
 
 
-@pytest.mark.parametrize("engine", ["threads", "one_worker", "two_workers"])
+@pytest.mark.parametrize("engine", ["threads", pytest.param("one_worker", marks=pytest.mark.slow), "two_workers"])
 def test_the_engine_changes_no_bit(engine, store, request):
     client = None if engine == "threads" else request.getfixturevalue(engine)
     found = LocallyLinearEmbedding(n_neighbors=9).fit(store, client=client)

@@ -15,6 +15,7 @@ from law_cases import as_dask, assert_same_maximum, numbers, same_bits
 
 from dlatent import PPCA, FactorAnalysis, SupervisedPPCA, open_data
 from dlatent.stores.sparse import write_csr
+from tests.law_examples import examples
 
 COMPLETE, TARGETS, _ = numbers(n=160, d=10)
 HOLES = np.random.default_rng(0).random(COMPLETE.shape) < 0.3
@@ -45,10 +46,23 @@ def client(request):
     return None if request.param == "threads" else request.getfixturevalue(request.param)
 
 
-@pytest.mark.parametrize("case", CASES)
+@cache
+def in_memory(case):
+    return CASES[case](X, client="serial")
+
+
+@cache
+def in_blocks(case):
+    return CASES[case](as_dask(X, ROWS), client="serial")
+
+
+MANY_STARTS = [pytest.param(case, marks=pytest.mark.slow) for case in ("fa", "fa, ard")]
+FEW_STARTS = [case for case in CASES if not case.startswith("fa")]
+
+
+@pytest.mark.parametrize("case", [*FEW_STARTS, *MANY_STARTS])
 def test_engines_give_the_same_bits(client, case):
-    expected = CASES[case](as_dask(X, ROWS), client="serial")
-    found = CASES[case](as_dask(X, ROWS), client=client)
+    expected, found = in_blocks(case), CASES[case](as_dask(X, ROWS), client=client)
     assert same_bits(found, expected)
     lines = [model.history_["iteration_log_likelihood"].values for model in (found, expected)]
     np.testing.assert_array_equal(*lines)
@@ -65,16 +79,9 @@ def test_stored_ratings_give_the_same_bits(client, tmp_path):
     assert expected.log_likelihood_ == pytest.approx(PPCA(2, missing="nan").fit(X).log_likelihood_, rel=1e-11)
 
 
-@cache
-def in_memory(case):
-    return CASES[case](X, client="serial")
-
-
-@pytest.mark.parametrize(
-    "case", ["ppca", "ard", "supervised", *(pytest.param(case, marks=pytest.mark.slow) for case in ("fa", "fa, ard"))]
-)
+@pytest.mark.parametrize("case", ["ppca", "ard", "supervised", *MANY_STARTS])
 @given(cuts=st.lists(st.integers(1, 159), min_size=1, max_size=6, unique=True))
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 def test_blocks_do_not_matter(case, cuts):
     bounds = [0, *sorted(cuts), 160]
     found = CASES[case](as_dask(X, tuple(np.diff(bounds).tolist())), client="serial")
@@ -82,7 +89,7 @@ def test_blocks_do_not_matter(case, cuts):
 
 
 @given(part=st.floats(0.0, 0.95), seed=st.integers(0, 50), k=st.integers(1, 3), kind=st.sampled_from(KINDS))
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), derandomize=True)
 def test_the_likelihood_never_falls(part, seed, k, kind):
     """But for rounding: squares of the data are divided by the noise, of which little is left where few entries are."""
     rng = np.random.default_rng(seed)

@@ -18,7 +18,7 @@ ROWS = (50, 3, 1, 70, 26, 30, 20)
 FITTED = ("components_", "means_", "weights_", "noise_variance_", "log_likelihood_")
 
 
-@pytest.fixture(params=["threads", "one_worker", "two_workers"])
+@pytest.fixture(params=["threads", pytest.param("one_worker", marks=pytest.mark.slow), "two_workers"])
 def client(request):
     return None if request.param == "threads" else request.getfixturevalue(request.param)
 

@@ -108,6 +108,7 @@ def test_the_search_is_never_below_em_from_twelve_starts(seed):
     assert max(found) >= best - 1e-3 * abs(best), "EM comes near, so that the bound is no empty one"
 
 
+@pytest.mark.slow
 def test_em_from_bad_starts_ends_in_lower_maxima():
     """The search earns its keep: among such cases some start of EM ends at least one nat lower."""
     gaps = []
@@ -192,7 +193,9 @@ def test_a_maximum_between_two_points_of_the_scan_is_found(ratios, monkeypatch):
     assert complete(moments, specification)[0].log_likelihood < expected - 1e-6
 
 
-@pytest.mark.parametrize("seed", range(7000, 7020))
+@pytest.mark.parametrize(
+    "seed", [*range(7000, 7005), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(7005, 7020))]
+)
 def test_a_lower_floor_of_the_targets_never_lowers_the_maximum(seed):
     """The admissible noises are then more, and among them are those of before."""
     moments, whole, floors = two_view_case(seed)

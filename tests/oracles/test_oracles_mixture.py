@@ -182,7 +182,7 @@ def test_a_mixture_of_one_is_fitted_as_what_it_is(kind, noise):
 
 
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 @pytest.mark.parametrize(("kind", "own_noise"), [(PPCA, False), (FactorAnalysis, True)])
 def test_clusters_far_apart_are_fitted_as_by_themselves(kind, own_noise, seed):
     """The best of several maxima of each cluster, among them those with a noise variance at its floor (Heywood)."""

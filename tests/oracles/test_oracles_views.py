@@ -36,7 +36,13 @@ def model_of(fitted):
     return oracles.DenseModel(p.loadings, p.mean, specification_of(fitted).per_feature(p.noise_variance))
 
 
-@pytest.fixture(scope="module", params=WAYS, ids=IDS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(way, id=name, marks=[pytest.mark.slow] * (name == "CorrespondenceFactorAnalysis by covariance"))
+        for way, name in zip(WAYS, IDS, strict=True)
+    ],
+)
 def fitted(request):
     kind, solver = request.param
     data, has, rows = case()
@@ -96,7 +102,9 @@ def test_factor_analysis_of_views_that_all_samples_have_is_that_of_their_feature
     assert model.log_likelihood_ == pytest.approx(oracles.log_densities(model_of(model), rows).sum(), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", [CorrespondencePPCA, CorrespondenceFactorAnalysis])
+@pytest.mark.parametrize(
+    "kind", [CorrespondencePPCA, pytest.param(CorrespondenceFactorAnalysis, marks=pytest.mark.slow)]
+)
 def test_textbook_em_ends_at_the_same_maximum_from_below(kind):
     data, has, _ = case(3, views=2, noise=(0.5, 0.6))
     views, table = split(data, SIZES[:2], has), {"correspondence": table_of(has)}
