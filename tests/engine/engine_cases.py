@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import dask
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 from dlatent.arrays import DataSource
@@ -23,6 +24,8 @@ from dlatent.engine.task_graph import TaskNode
 from dlatent.errors import DataError
 
 COLUMNS = 12
+CLUSTERS = ["two_processes", *(pytest.param(name, marks=pytest.mark.slow) for name in ("one_worker", "seven_workers"))]
+"""Fixtures of clusters: that the number of workers changes no bit is a slow test."""
 
 
 class Gram(NamedTuple):

@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster
 from distributed.client import ClosedClientError
 from distributed.core import Status
 from engine_cases import (
+    CLUSTERS,
     COLUMNS,
     DrawnRows,
     ShortRows,
@@ -52,7 +53,6 @@ from dlatent.passes import Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
 ROWS = sum(SIZES)
-ALL = ["one_worker", "two_processes", "seven_workers"]
 
 
 def serial(source, **options):
@@ -60,7 +60,7 @@ def serial(source, **options):
         return engine.run(Pass(gram, parameters()))
 
 
-@pytest.fixture(params=ALL)
+@pytest.fixture(params=CLUSTERS)
 def client(request):
     return request.getfixturevalue(request.param)
 
@@ -142,7 +142,7 @@ def test_light_parameters_travel_with_the_tasks_and_heavy_ones_once(two_processe
 @pytest.mark.parametrize("light", [True, False])
 @pytest.mark.parametrize("cluster", ["one_worker", "two_processes"])
 @given(data=st.data())
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_short_passes_have_the_same_bits_wherever_groups_are(request, cluster, light, data):
     """Branches of the tree are made on the workers, and meet on the driver or on one of them."""
     client = request.getfixturevalue(cluster)

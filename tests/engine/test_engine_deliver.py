@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from dask.core import get_dependencies
-from engine_cases import COLUMNS, drawn, held, kill_once, parameters, refuse_at
+from engine_cases import CLUSTERS, COLUMNS, drawn, held, kill_once, parameters, refuse_at
 
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
@@ -19,7 +19,6 @@ from dlatent.passes import Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
 ROWS = sum(SIZES)
-ALL = ["one_worker", "two_processes", "seven_workers"]
 
 
 def placed(block, weights):
@@ -58,11 +57,10 @@ def joined(source):
     return np.concatenate([piece for _, piece in pieces])
 
 
-@pytest.fixture(params=["serial", "threads", *ALL])
+@pytest.fixture(params=["serial", "threads", *CLUSTERS])
 def client(request):
-    return {"serial": "serial", "threads": None}.get(request.param) or (
-        request.getfixturevalue(request.param) if request.param in ALL else None
-    )
+    known = {"serial": "serial", "threads": None}
+    return known[request.param] if request.param in known else request.getfixturevalue(request.param)
 
 
 SOURCES = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import COLUMNS, drawn, held
+from engine_cases import CLUSTERS, COLUMNS, drawn, held
 
 from dlatent import open_graph
 from dlatent.arrays import Exchanged
@@ -68,7 +68,7 @@ def serial(source, graph=GRAPH, **options):
         return passed(engine, **options)
 
 
-@pytest.fixture(params=["threads", "one_worker", "two_processes", "seven_workers"])
+@pytest.fixture(params=["threads", *CLUSTERS])
 def client(request):
     return None if request.param == "threads" else request.getfixturevalue(request.param)
 
@@ -151,6 +151,7 @@ def test_samples_without_edges_meet_nobody(client):
     np.testing.assert_allclose(found[1], 0.25 * (x @ WEIGHTS).T @ (x @ WEIGHTS), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
     source = drawn(SIZES, key="killed in an exchange")
     expected = serial(source)

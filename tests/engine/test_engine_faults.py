@@ -90,6 +90,7 @@ def with_other_scipy(path: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])}
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_version_is_refused(empty: Client, store: Path, tmp_path: Path) -> None:
     address = empty.scheduler.address
     with processes(worker(address), **with_other_scipy(tmp_path)):
@@ -128,6 +129,7 @@ def test_a_task_refuses_to_run_where_versions_are_others() -> None:
     require_same(versions())
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_version_that_comes_later_is_refused(
     empty: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +155,7 @@ runpy.run_module("distributed.cli.dask_worker", run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_clocks_do_not_matter(empty: Client, store: Path) -> None:
     options = worker(empty.scheduler.address)[1:]
     with running(*([sys.executable, "-c", CLOCK, str(hours), *options] for hours in (-5, 7))):

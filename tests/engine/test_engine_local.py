@@ -42,6 +42,7 @@ from dlatent.engine.group import Bundle, CodedTargets, parts_of
 from dlatent.errors import DataError, EngineError
 from dlatent.order import groups, reduce_tree
 from dlatent.passes import Pass
+from tests.law_examples import examples
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
 CLIENTS = ["serial", None]
@@ -76,7 +77,7 @@ def add_grams(left, right):
     return type(left)(left.second + right.second, left.product + right.product, left.rows + right.rows)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(block_sizes, st.integers(0, 3000), st.booleans())
 def test_serial_and_threads_equal_the_fold_by_hand(sizes, cache_bytes, sparse):
     source = drawn(sizes, sparse=sparse)
@@ -88,7 +89,7 @@ def test_serial_and_threads_equal_the_fold_by_hand(sizes, cache_bytes, sparse):
 
 
 @given(st.integers(1, 70))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_combine_meets_neighbours_only_and_in_order(blocks):
     source = drawn([1] * blocks)
     with connect(source, client="serial") as serial, connect(source) as threads:

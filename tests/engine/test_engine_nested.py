@@ -28,7 +28,7 @@ def groups_as_of_large_data():
     """As many groups in this process as in the tasks, which know nothing of the tests."""
 
 
-@pytest.fixture(scope="module", params=["processes", "threads"])
+@pytest.fixture(scope="module", params=["processes", pytest.param("threads", marks=pytest.mark.slow)])
 def client(request):
     """The default client of two workers with one thread each, in processes of their own or in this one."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "2GiB"}

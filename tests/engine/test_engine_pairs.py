@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import COLUMNS, FailingRows, drawn, held, on_worker, until
+from engine_cases import CLUSTERS, COLUMNS, FailingRows, drawn, held, on_worker, until
 
 from dlatent.arrays import DataSource, add
 from dlatent.engine.connect import connect
@@ -113,7 +113,7 @@ def all_rows(source):
     return np.vstack([part.toarray() if sp.issparse(part) else part for part in rows]).astype(np.float64)
 
 
-@pytest.fixture(params=["threads", "one_worker", "two_processes", "seven_workers"])
+@pytest.fixture(params=["threads", *CLUSTERS])
 def client(request):
     return None if request.param == "threads" else request.getfixturevalue(request.param)
 

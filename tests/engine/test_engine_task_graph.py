@@ -17,6 +17,7 @@ from dlatent.engine.remote import Message
 from dlatent.engine.task_graph import BUNDLE_BYTES, Layout, pass_graph, rows_graph, survey_graph
 from dlatent.order import reduce_tree
 from dlatent.passes import Pass, neighbour_pass, pair_pass, tile_pass
+from tests.law_examples import examples
 
 ALONE = Pass(max, None)
 
@@ -75,13 +76,13 @@ def spelled(task_graph):
 
 
 @given(layouts())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_the_order_of_a_sum_depends_on_the_number_of_groups_alone(layout):
     assert spelled(pass_graph(ALONE, layout)) == reduce_tree(str, joined, layout.groups)
 
 
 @given(layouts(most=12), st.integers(1, 3), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_tasks_come_after_what_they_need_and_nothing_is_made_in_vain(layout, hops, random):
     needs = [sorted({random.randrange(layout.groups) for _ in range(3)}) for _ in range(layout.groups)]
     for pass_ in (
@@ -116,7 +117,7 @@ def test_bundles_are_the_groups_of_one_worker_and_not_too_many_bytes(layout):
 
 
 @given(layouts(most=16), st.integers(1, 3), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_rows_reach_every_group_that_has_edges_to_them(layout, hops, random):
     needs = [sorted({random.randrange(layout.groups) for _ in range(4)}) for _ in range(layout.groups)]
     task_graph = pass_graph(graph(hops), layout, needs)
@@ -156,7 +157,7 @@ def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers):
 
 
 @given(layouts(most=20), st.integers(1, 20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_groups_meet_as_often_as_they_should(layout, stretches):
     every = list(product(range(layout.groups), repeat=2))
     once = list(combinations_with_replacement(range(layout.groups), 2))
