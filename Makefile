@@ -15,7 +15,8 @@ TEST_PROCESSES ?= 2
 # conformance suite and scikit-learn's checks; Dask in the engine; Zarr, numcodecs, fsspec and s3fs in the stores; pandas,
 # pyarrow, polars, anndata, h5py and xarray in the kinds of data; Matplotlib, rich and shtab; pyamg and pynndescent in the
 # embeddings.  The rest meets them by way of these.  LOWEST_TESTS=tests runs all.
-LOWEST_TESTS ?= $(addprefix tests/,formats local_linear plot) $(wildcard tests/test_*.py tests/estimators/test_*conformance.py) \
+LOWEST_TESTS ?= $(addprefix tests/,formats local_linear plot test_blas.py test_containers.py test_lowest_versions.py) \
+  $(wildcard tests/estimators/test_*conformance.py) \
   $(patsubst %,tests/cli/test_cli_%.py,commands progress) $(patsubst %,tests/engine/test_engine_%.py,cluster local machine) \
   $(patsubst %,tests/estimators/test_estimators_%.py,annotated features grid kinds sklearn) \
   $(patsubst %,tests/laws/test_laws_%.py,engines invariance) $(patsubst %,tests/operators/test_operators_%.py,kernels tall) \

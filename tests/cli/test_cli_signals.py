@@ -308,11 +308,15 @@ def signalled(number: int, moment: str, *words: object, **options: Any) -> subpr
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "word"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 143, "terminated")],
-)
-@pytest.mark.parametrize("moment", ["argparse", "dlatent.cli.plot", "numpy", "datetime", "zarr", "dask.threaded"])
+IMPORTS = ("argparse", "dlatent.cli.plot", "numpy", "datetime", "zarr", "dask.threaded")
+BEGUN = [
+    *((signal.SIGINT, 130, "interrupted", moment) for moment in IMPORTS),
+    *((number, 143, "terminated", moment) for number in (signal.SIGTERM, signal.SIGHUP) for moment in IMPORTS[::3]),
+]
+"""One function hears all three signals, so that two are sent at the first import and in the one in C alone."""
+
+
+@pytest.mark.parametrize(("number", "status", "word", "moment"), BEGUN)
 def test_a_command_that_has_just_begun_ends_with_one_line(
     store: Path, tmp_path: Path, number: int, status: int, word: str, moment: str
 ) -> None:
