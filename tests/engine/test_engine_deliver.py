@@ -124,6 +124,7 @@ def killed_once(block, at):
     return placed(block, at[2])
 
 
+@pytest.mark.slow
 def test_a_lost_worker_costs_no_row(two_processes, tmp_path):
     rows, flag = Rows(), tmp_path / "killed"
     source = drawn(SIZES)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FORK = """
 import os, sys, threading, warnings
 import numpy as np, scipy.sparse as sp, zarr
@@ -92,6 +94,7 @@ with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as clust
 """
 
 
+@pytest.mark.slow
 def test_a_client_of_the_parent_is_refused() -> None:
     *refused, well = run(CLIENT).splitlines()
     assert [line.split()[0] for line in refused] == ["EngineError"] * 2

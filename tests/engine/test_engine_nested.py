@@ -90,7 +90,7 @@ def test_several_fits_in_tasks_at_once_have_the_bits_of_fits_outside(client, row
         assert np.array_equal(future.result(timeout=SOON), expected[components])
 
 
-@pytest.mark.parametrize("fit", [loadings, loadings_by_the_cluster])
+@pytest.mark.parametrize("fit", [loadings, pytest.param(loadings_by_the_cluster, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("persisted", [False, True], ids=["lazy", "persisted"])
 def test_dask_arrays_can_be_fitted_in_tasks(client, rows, fit, persisted):
     array = da.from_array(rows, chunks=(100, 9))

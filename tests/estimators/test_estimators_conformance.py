@@ -247,6 +247,7 @@ class Broken(PPCA):
         return super().score_samples(X, **options) + 0.01
 
 
+@pytest.mark.slow
 @EACH
 def test_a_result_is_written_as_netcdf(preset, tmp_path):
     """By h5netcdf, which takes no truth values, and by scipy, whose format has no long integers."""

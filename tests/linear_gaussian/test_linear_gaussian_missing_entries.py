@@ -79,7 +79,7 @@ def split(x):
 
 
 @pytest.mark.parametrize("specification", SPECIFICATIONS, ids=["a variance per view", "per feature"])
-@pytest.mark.parametrize("part", HOLES)
+@pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.slow] * (part != 0.3)) for part in HOLES])
 def test_statistics_are_those_of_dense_gaussians(specification, part):
     x, p = rows(part), parameters_of(specification)
     found = block_entries(split(x), request(p, specification))
