@@ -1,8 +1,7 @@
 """Pictures of results: every function takes a result and returns the matplotlib axes that it drew on."""
 
 from dlatent.plot.axes import PlotError
-from dlatent.plot.filled import imputation, reconstruction
-from dlatent.plot.fits import explained_variance, history, selection, smoothing, spectrum
+from dlatent.plot.fits import explained_variance, history, imputation, reconstruction, selection, smoothing, spectrum
 from dlatent.plot.maps import biplot, loadings, loadings_map, scores
 
 __all__ = [

@@ -32,11 +32,24 @@ def axes_or_new(ax: Axes | None) -> Axes:
     return pyplot.subplots(layout="constrained")[1]
 
 
-def whole_ticks(axes: Axes) -> None:
-    """Ticks of the horizontal axis at whole numbers only."""
+def labelled(axes: Axes, across: str, upwards: str, *, whole: bool = False, legend: bool = False) -> Axes:
+    """The axes with their labels, ticks across at whole numbers only, and a legend, where asked."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(across)
+    axes.set_ylabel(upwards)
+    if whole:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if legend:
+        axes.legend(frameon=False)
+    return axes
+
+
+def probability(name: str, value: float) -> float:
+    """A probability. Errors: ValueError for anything else."""
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name} is {value}; expected a probability, above 0 and below 1")
+    return value
 
 
 def dataset_of(result: Any) -> xr.Dataset:
@@ -50,11 +63,12 @@ def dataset_of(result: Any) -> xr.Dataset:
     return found
 
 
-def variable(dataset: xr.Dataset, name: str) -> xr.DataArray:
-    """A variable of a result.
+def variable(result: Any, name: str) -> xr.DataArray:
+    """A variable of a fitted model or of its Dataset.
 
     Errors: TypeError where the Dataset has none of this name.
     """
+    dataset = dataset_of(result)
     if name not in dataset:
         raise TypeError(f"the Dataset has no variable {name!r}, so it is no result_ of a fitted model")
     return dataset[name]
@@ -70,5 +84,5 @@ def component_variances(result: Any) -> npt.NDArray[np.float64]:
     own = getattr(result, "components_", None)
     if isinstance(own, np.ndarray):
         return np.asarray((own**2).sum(axis=1))
-    found = variable(dataset_of(result), "loadings")
+    found = variable(result, "loadings")
     return np.asarray((found**2).sum(feature_dims(found)).values)

@@ -1,13 +1,16 @@
-"""Pictures of a fit: how it went, and how much of the data it explains."""
+"""Pictures of a fit: how it went, how much of the data it explains, and what it says of values not given to it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from scipy.special import ndtri
 
-from dlatent.plot.axes import axes_or_new, component_variances, dataset_of, variable, whole_ticks
+from dlatent.containers import plain_numbers, without_mask
+from dlatent.plot.axes import axes_or_new, component_variances, dataset_of, labelled, probability, variable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +25,7 @@ SCORES = {
     "eigenvalue": "eigenvalue",
 }
 """What `select_n_components` compares."""
+BARS: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1, "color": "tab:blue"}
 
 
 def history(result: Any, *, ax: Axes | None = None) -> Axes:
@@ -39,16 +43,12 @@ def history(result: Any, *, ax: Axes | None = None) -> Axes:
     Axes
         Upwards the relative distance to the last log-likelihood, on a logarithmic scale.
     """
-    dataset = result if isinstance(result, xr.Dataset) else dataset_of(result)
-    values = variable(dataset, "iteration_log_likelihood").values
+    values = variable(result, "iteration_log_likelihood").values
     distance = np.abs(values - values[-1]) / max(abs(float(values[-1])), 1.0)
     axes = axes_or_new(ax)
     axes.semilogy(np.arange(1, len(values) + 1), np.maximum(distance, SMALLEST), marker="o", markersize=4)
-    axes.set_xlabel("iteration")
-    axes.set_ylabel("relative distance to the last log-likelihood")
     axes.set_title(f"log-likelihood {values[-1]:.10g}")
-    whole_ticks(axes)
-    return axes
+    return labelled(axes, "iteration", "relative distance to the last log-likelihood", whole=True)
 
 
 def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
@@ -66,20 +66,15 @@ def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
     Axes
         The loadings of component k explain Σ_d W_dk²; the noise is in none of the components.
     """
-    dataset = dataset_of(result)
-    loadings = variable(dataset, "loadings")
+    loadings = variable(result, "loadings")
     features = int(loadings.notnull().any("component").sum())  # cells of a grid that are none are NaN
-    shares = component_variances(result) / (float(variable(dataset, "total_variance").values[0]) * features)
+    shares = component_variances(result) / (float(variable(result, "total_variance").values[0]) * features)
     axes = axes_or_new(ax)
     places = np.arange(len(shares))
     axes.bar(places, shares, label="component")
     axes.plot(places, np.cumsum(shares), color="0.3", marker="o", markersize=4, label="up to here")
-    axes.set_xlabel("component")
-    axes.set_ylabel("share of the total variance")
     axes.set_ylim(0, None)
-    whole_ticks(axes)
-    axes.legend(frameon=False)
-    return axes
+    return labelled(axes, "component", "share of the total variance", whole=True, legend=True)
 
 
 def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes:
@@ -120,11 +115,7 @@ def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes
     if chosen is not None:
         best = int(chosen.attrs["best"] if isinstance(chosen, xr.Dataset) else chosen)
         axes.axvline(best, color="tab:red", linewidth=1, label=f"{best} chosen")
-    axes.set_xlabel("number of the component")
-    axes.set_ylabel("variance")
-    whole_ticks(axes)
-    axes.legend(frameon=False)
-    return axes
+    return labelled(axes, "number of the component", "variance", whole=True, legend=True)
 
 
 def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
@@ -150,11 +141,7 @@ def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     axes.axvline(best, color="tab:red", linewidth=1, label=f"{best} chosen")
     if "noise_eigenvalue" in found:
         axes.plot(numbers, found["noise_eigenvalue"].values[order], color="0.3", linestyle="--", label="of noise")
-    axes.set_xlabel("number of components")
-    axes.set_ylabel(SCORES[found.attrs["score"]])
-    whole_ticks(axes)
-    axes.legend(frameon=False)
-    return axes
+    return labelled(axes, "number of components", SCORES[found.attrs["score"]], whole=True, legend=True)
 
 
 def smoothing(result: Any, *, ax: Axes | None = None) -> Axes:
@@ -187,7 +174,135 @@ def smoothing(result: Any, *, ax: Axes | None = None) -> Axes:
     at = int(np.flatnonzero(scores["smoothing"].values == result.smoothing_)[0])
     axes.axvline(at, color="tab:red", linewidth=1, label=f"λ = {result.smoothing_:g} chosen")
     axes.set_xticks(places, labels)
-    axes.set_xlabel("smoothing λ")
-    axes.set_ylabel("correlation with hidden cells")
-    axes.legend(frameon=False)
-    return axes
+    return labelled(axes, "smoothing λ", "correlation with hidden cells", legend=True)
+
+
+def imputation(
+    model: Any,
+    X: Any,
+    feature: int | Mapping[str, int],
+    *,
+    truth: Any = None,
+    level: float = 0.95,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one feature of all samples: what was observed, and what the model fills in, with intervals.
+
+    Parameters
+    ----------
+    model : fitted model
+        A model with `impute` and `impute_variance`.
+    X : array_like of shape (N, D) or DataArray
+        The samples, NaN where an entry is missing; a DataArray brings the coordinate of the samples to the horizontal
+        axis, and may have more dimensions.
+    feature : int or mapping
+        The feature to draw, by position; of a grid the position along each dimension, `{"lat": 3, "lon": 5}`.
+    truth : array_like of shape (N,), optional
+        The values of the feature where they are known after all; those of missing entries are drawn.
+    level : float, default 0.95
+        Probability that the model gives an interval.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        Dots for observed entries, error bars for missing ones, crosses for their truth.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such feature, or `level` is no probability.
+    """
+    width = _width(level)
+    given = _feature(X, feature)
+    mean, variance = (_feature(function(X), feature).values for function in (model.impute, model.impute_variance))
+    (rows,) = given.dims
+    x = given.coords[rows].values if rows in given.coords else np.arange(given.size)
+    gone = np.isnan(given.values)
+    axes = axes_or_new(ax)
+    axes.plot(x[~gone], given.values[~gone], linestyle="", marker="o", markersize=3, color="0.3", label="observed")
+    half = width * np.sqrt(variance[gone])
+    axes.errorbar(x[gone], mean[gone], yerr=half, label=f"filled in, with {level:.0%} interval", **BARS)
+    if truth is not None:
+        known = without_mask(truth)[gone]
+        axes.plot(x[gone], known, linestyle="", marker="x", markersize=4, color="tab:red", label="truth", zorder=3)
+    return labelled(axes, str(rows), str(given.name), legend=True)
+
+
+def reconstruction(
+    model: Any,
+    X: Any,
+    from_view: str,
+    to_view: str,
+    feature: int,
+    *,
+    truth: Any = None,
+    level: float = 0.95,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one feature of a view as it is reconstructed from another view, with intervals.
+
+    Parameters
+    ----------
+    model : fitted model
+        A model of views, with `reconstruct`.
+    X : array_like of shape (N, D)
+        Samples of the view `from_view`.
+    from_view : str
+        The view that is given.
+    to_view : str
+        The view that is wanted.
+    feature : int
+        The feature of `to_view` to draw, by position.
+    truth : array_like of shape (N,), optional
+        The values of the feature where they are known after all.
+    level : float, default 0.95
+        Probability that the model gives an interval.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        Error bars of the samples in their order; with `truth` at the true values, and a line where both are equal.
+
+    Raises
+    ------
+    ValueError
+        Where `level` is no probability.
+    """
+    width = _width(level)
+    found, variances = model.reconstruct(X, from_view, to_view, return_variance=True)
+    mean = np.asarray(found)[:, feature]
+    variance = np.broadcast_to(np.asarray(variances), np.shape(found))[:, feature]
+    x = np.arange(len(mean)) if truth is None else plain_numbers(truth, "truth").astype(np.float64)
+    axes = axes_or_new(ax)
+    half = width * np.sqrt(variance)
+    axes.errorbar(x, mean, yerr=half, label=f"from {from_view}, with {level:.0%} interval", **BARS)
+    if truth is not None:
+        ends = np.array([x.min(), x.max()])
+        axes.plot(ends, ends, color="0.3", linewidth=1, label="equal to the truth", zorder=3)
+    return labelled(axes, "sample" if truth is None else "truth", f"{to_view}, feature {feature}", legend=True)
+
+
+def _width(level: float) -> float:
+    """Half the width of an interval of a normal distribution, in standard deviations."""
+    return float(ndtri(0.5 + probability("level", level) / 2))
+
+
+def _feature(X: Any, feature: int | Mapping[str, int]) -> xr.DataArray:
+    """One feature of all samples, with its name."""
+    if isinstance(X, xr.DataArray):
+        data = X
+    else:
+        data = xr.DataArray(plain_numbers(X, "X").astype(np.float64), dims=("sample", "feature"))
+    place = {str(data.dims[1]): feature} if isinstance(feature, int) else dict(feature)
+    if data.ndim != len(place) + 1:
+        raise ValueError(f"the data have dimensions {data.dims}; give the position along each but that of the samples")
+    for dim, at in place.items():
+        if not 0 <= at < data.sizes[dim]:
+            raise ValueError(f"feature is {at}; the data have {data.sizes[dim]}, counted from 0")
+    words = [f"{dim} {data.coords[dim].values[at] if dim in data.coords else at}" for dim, at in place.items()]
+    found = data.isel(place, drop=True).rename(", ".join(words))
+    return found.copy(data=plain_numbers(found.data, "X"))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.containers import without_mask
-from dlatent.plot.axes import axes_or_new, dataset_of, feature_dims, variable
+from dlatent.plot.axes import axes_or_new, feature_dims, labelled, probability, variable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,19 +72,17 @@ def scores(
         axes.scatter(x, y, s=size, linewidths=0)
     else:
         _coloured(axes, x, y, _checked(labels, len(x)), most_labels, size)
-    axes.set_xlabel(f"component {names[components[0]]}")
-    axes.set_ylabel(f"component {names[components[1]]}")
-    return axes
+    return labelled(axes, *(f"component {names[number]}" for number in components))
 
 
-def loadings(result: Any, component: int, *, top: int = 15, ax: Axes | None = None) -> Axes:
+def loadings(result: Any, component: int = 0, *, top: int = 15, ax: Axes | None = None) -> Axes:
     """Draw the features with the largest loadings of one component.
 
     Parameters
     ----------
     result : fitted model or Dataset
         A model, or its `result_`.
-    component : int
+    component : int, default 0
         The component to draw, by position.
     top : int, default 15
         How many features.
@@ -101,7 +99,7 @@ def loadings(result: Any, component: int, *, top: int = 15, ax: Axes | None = No
     ValueError
         Where there is no such component.
     """
-    found = variable(dataset_of(result), "loadings")
+    found = variable(result, "loadings")
     column, names = _column(found, component)
     order = np.argsort(-np.abs(column), kind="stable")[:top]
     axes = axes_or_new(ax)
@@ -114,7 +112,9 @@ def loadings(result: Any, component: int, *, top: int = 15, ax: Axes | None = No
     return axes
 
 
-def loadings_map(result: Any, component: int, *, shape: tuple[int, int] | None = None, ax: Axes | None = None) -> Axes:
+def loadings_map(
+    result: Any, component: int = 0, *, shape: tuple[int, int] | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the loadings of one component where the features lie: a map of a field, or an image.
 
     Parameters
@@ -122,7 +122,7 @@ def loadings_map(result: Any, component: int, *, shape: tuple[int, int] | None =
     result : fitted model or Dataset
         A model, or its `result_`.  Where it was fitted to an array with two dimensions beside that of the samples, they
         are the axes, with their coordinates and units.
-    component : int
+    component : int, default 0
         The component to draw, by position.
     shape : tuple of int, optional
         Rows and columns of an image, row by row, where the features are one dimension.
@@ -139,7 +139,7 @@ def loadings_map(result: Any, component: int, *, shape: tuple[int, int] | None =
     ValueError
         Where the features are not over two dimensions, or there is no such component.
     """
-    found = variable(dataset_of(result), "loadings")
+    found = variable(result, "loadings")
     _check_component(found, component)
     one = found.isel(component=component)
     if shape is not None:
@@ -198,7 +198,7 @@ def biplot(
         Scores, and on top the arrows, of which the longest reaches as far as the farthest samples; their lengths
         compare with each other.
     """
-    found = variable(dataset_of(model), "loadings")
+    found = variable(model, "loadings")
     axes = scores(result, labels=labels, components=components, ax=ax)
     columns, names = zip(*(_column(found, component) for component in components), strict=True)
     arrows = np.column_stack(columns)
@@ -259,11 +259,9 @@ def _around(axes: Axes, middle: npt.NDArray[Any], covariances: npt.NDArray[Any],
     """An ellipse around each point that holds the probability."""
     from matplotlib.collections import EllipseCollection
 
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"ellipses is {level}; expected a probability, above 0 and below 1")
     lengths, directions = np.linalg.eigh(covariances)
     # Of two dimensions a part 1 − exp(−r²/2) lies within r standard deviations.
-    widths = 2 * np.sqrt(-2 * np.log1p(-level) * lengths)
+    widths = 2 * np.sqrt(-2 * np.log1p(-probability("ellipses", level)) * lengths)
     angles = np.degrees(np.arctan2(directions[:, 1, 0], directions[:, 0, 0]))
     drawn = EllipseCollection(
         widths[:, 0], widths[:, 1], angles, units="xy", offsets=middle, offset_transform=axes.transData,
