@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock, local
-from typing import Any, NamedTuple
+from typing import Any
 
 import scipy.linalg  # noqa: F401  (loads SciPy's own BLAS, so that the search finds it)
 from threadpoolctl import ThreadpoolController
@@ -16,13 +16,12 @@ from threadpoolctl import ThreadpoolController
 class _Limited:
     """Libraries held to one thread while anybody is inside; the last to leave restores what was before."""
 
-    def __init__(self) -> None:
-        self.depth = 0
-        self._before: list[tuple[Any, int]] = []
+    depth = 0
+    _before: tuple[tuple[Any, int], ...] = ()
 
     def enter(self, libraries: tuple[Any, ...]) -> None:
         if self.depth == 0:
-            self._before = [(library, library.get_num_threads()) for library in libraries]
+            self._before = tuple((library, library.get_num_threads()) for library in libraries)
             for library in libraries:
                 _set_threads(library, 1)
         self.depth += 1
@@ -34,32 +33,22 @@ class _Limited:
                 _set_threads(library, threads)
 
 
-class _Libraries(NamedTuple):
-    """BLAS libraries with one pool for the process, and those (over OpenMP) with a limit for each calling thread."""
-
-    of_process: tuple[Any, ...]
-    of_thread: tuple[Any, ...]
-
-
-class _Thread(local):
-    def __init__(self) -> None:
-        self.limited = _Limited()
+class _LimitedThread(_Limited, local):
+    """The same of each thread by itself."""
 
 
 _lock = Lock()
 _process = _Limited()
-_thread = _Thread()
+_thread = _LimitedThread()
 
 
 @lru_cache(maxsize=1)
-def _libraries() -> _Libraries:
-    """The BLAS libraries of this process, looked up once (the search costs milliseconds)."""
+def _libraries() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The BLAS libraries with one pool for the process, and those (over OpenMP) with a limit for each calling thread;
+    looked up once, as the search costs milliseconds."""
     found = ThreadpoolController().select(user_api="blas").lib_controllers
-    over_openmp = [getattr(library, "threading_layer", None) == "openmp" for library in found]
-    return _Libraries(
-        tuple(library for library, own in zip(found, over_openmp, strict=True) if not own),
-        tuple(library for library, own in zip(found, over_openmp, strict=True) if own),
-    )
+    of_thread = tuple(library for library in found if getattr(library, "threading_layer", None) == "openmp")
+    return tuple(library for library in found if library not in of_thread), of_thread
 
 
 @contextmanager
@@ -70,13 +59,13 @@ def pinned() -> Iterator[None]:
     outside BLAS and the threads of decoders (blosc, zarr) are left alone.
     """
     with _lock:
-        libraries = _libraries()
-        _process.enter(libraries.of_process)
-    _thread.limited.enter(libraries.of_thread)
+        of_process, of_thread = _libraries()
+        _process.enter(of_process)
+    _thread.enter(of_thread)
     try:
         yield
     finally:
-        _thread.limited.leave()
+        _thread.leave()
         with _lock:
             _process.leave()
 

@@ -74,7 +74,7 @@ def check_parts(matrix: Any, place: str) -> None:
 
     Errors: DataError naming the row, or the entry, and what is wrong there.
     """
-    fault = next(_FAULTS.get(matrix.format, _no_faults)(matrix), None)
+    fault = next(_faults(matrix), None)
     if fault is not None:
         raise DataError(
             f"{place}: {fault}, so that its parts fit no matrix of shape {tuple(matrix.shape)}; it is damaged or was "
@@ -82,8 +82,33 @@ def check_parts(matrix: Any, place: str) -> None:
         )
 
 
+def _faults(matrix: Any) -> Iterator[str]:
+    """What is wrong with the parts of a matrix, the first first: later ones may follow from it."""
+    match matrix.format:
+        case "csr" | "csc" | "bsr":
+            yield from _compressed(matrix)
+        case "coo":
+            axes = [np.asarray(axis) for axis in matrix.coords]
+            yield from _listed(axes, len(np.atleast_1d(matrix.data)), matrix.shape)
+        case "dok":
+            keys = np.array(list(matrix.keys())).reshape(len(matrix.keys()), len(matrix.shape))
+            yield from _listed(list(keys.T) if len(keys) else [], len(keys), matrix.shape)
+        case "dia":
+            offsets, values = np.asarray(matrix.offsets), np.asarray(matrix.data)
+            yield from _no_integers(("offsets", offsets))
+            if values.ndim != 2 or len(values) != len(offsets):
+                yield f"there are {len(offsets)} offsets, and values of shape {values.shape}"
+        case "lil":
+            if not len(matrix.rows) == len(matrix.data) == matrix.shape[0]:
+                yield f"there are {len(matrix.rows)} and {len(matrix.data)} lists for {matrix.shape[0]} rows"
+            for row, (own, values) in enumerate(zip(matrix.rows, matrix.data, strict=True)):
+                if len(own) != len(values):
+                    yield f"row {row} has {len(own)} column numbers and {len(values)} values"
+            bounds = np.cumsum([0, *map(len, matrix.rows)])
+            yield from _outside_row("row", "column", bounds, np.array([*chain(*matrix.rows)], int), matrix.shape[1])
+
+
 def _compressed(matrix: Any) -> Iterator[str]:
-    """What is wrong with CSR, CSC or BSR."""
     pointers, indices, values = (np.asarray(part) for part in (matrix.indptr, matrix.indices, matrix.data))
     outer, inner = ("column", "row") if matrix.format == "csc" else ("row", "column")
     major, minor = (1, *matrix.shape)[-2:] if outer == "row" else matrix.shape[::-1]
@@ -102,23 +127,13 @@ def _compressed(matrix: Any) -> Iterator[str]:
     falling = np.flatnonzero(pointers[1:] < pointers[:-1])
     if len(falling):
         yield f"indptr falls at {outer} {falling[0]}, from {pointers[falling[0]]} to {pointers[falling[0] + 1]}"
-    at = _outside(indices[: pointers[-1]], minor)
-    if at is not None:
-        yield (
-            f"{outer} {np.searchsorted(pointers, at, side='right') - 1} has {inner} index {indices[at]}, outside 0 to "
-            f"{minor - 1}"
-        )
+    yield from _outside_row(outer, inner, pointers, indices[: pointers[-1]], minor)
 
 
-def _coordinates(matrix: Any) -> Iterator[str]:
-    """What is wrong with COO."""
-    yield from _listed([np.asarray(axis) for axis in matrix.coords], len(np.atleast_1d(matrix.data)), matrix.shape)
-
-
-def _keys(matrix: Any) -> Iterator[str]:
-    """What is wrong with DOK."""
-    keys = np.array(list(matrix.keys())).reshape(len(matrix.keys()), len(matrix.shape))
-    yield from _listed(list(keys.T) if len(keys) else [], len(keys), matrix.shape)
+def _outside_row(outer: str, inner: str, pointers: Values, indices: Values, size: int) -> Iterator[str]:
+    for at in _outside(indices, size):
+        row = np.searchsorted(pointers, at, side="right") - 1
+        yield f"{outer} {row} has {inner} index {indices[at]}, outside 0 to {size - 1}"
 
 
 def _listed(axes: list[Values], count: int, shape: tuple[int, ...]) -> Iterator[str]:
@@ -127,33 +142,8 @@ def _listed(axes: list[Values], count: int, shape: tuple[int, ...]) -> Iterator[
         yield from _no_integers((f"{name} numbers", axis))
         if len(axis) != count:
             yield f"there are {len(axis)} {name} numbers and {count} values"
-        at = _outside(axis, size)
-        if at is not None:
+        for at in _outside(axis, size):
             yield f"entry {at} is in {name} {axis[at]}, outside 0 to {size - 1}"
-
-
-def _diagonals(matrix: Any) -> Iterator[str]:
-    """What is wrong with DIA."""
-    offsets, values = np.asarray(matrix.offsets), np.asarray(matrix.data)
-    yield from _no_integers(("offsets", offsets))
-    if values.ndim != 2 or len(values) != len(offsets):
-        yield f"there are {len(offsets)} offsets, and values of shape {values.shape}"
-
-
-def _lists(matrix: Any) -> Iterator[str]:
-    """What is wrong with LIL."""
-    rows, columns = matrix.shape
-    if not len(matrix.rows) == len(matrix.data) == rows:
-        yield f"there are {len(matrix.rows)} and {len(matrix.data)} lists for {rows} rows"
-    sizes, counts = ([len(row) for row in part] for part in (matrix.rows, matrix.data))
-    differ = np.flatnonzero(np.array(sizes) != np.array(counts))
-    if len(differ):
-        yield f"row {differ[0]} has {sizes[differ[0]]} column numbers and {counts[differ[0]]} values"
-    indices = np.array(list(chain.from_iterable(matrix.rows)), dtype=np.int64)
-    at = _outside(indices, columns)
-    if at is not None:
-        row = np.searchsorted(np.cumsum(sizes), at, side="right")
-        yield f"row {row} has column index {indices[at]}, outside 0 to {columns - 1}"
 
 
 def _no_integers(*parts: tuple[str, Values]) -> Iterator[str]:
@@ -162,21 +152,8 @@ def _no_integers(*parts: tuple[str, Values]) -> Iterator[str]:
             yield f"its {name} are an array of {part.ndim} dimensions and dtype {part.dtype}"
 
 
-def _outside(indices: Values, size: int) -> int | None:
+def _outside(indices: Values, size: int) -> list[int]:
     """The place of the first index that is negative or too large."""
     if not len(indices) or (indices.min() >= 0 and indices.max() < size):
-        return None
-    return int(np.flatnonzero((indices < 0) | (indices >= size))[0])
-
-
-def _no_faults(matrix: Any) -> Iterator[str]:
-    yield from ()
-
-
-_FAULTS = {
-    **dict.fromkeys(("csr", "csc", "bsr"), _compressed),
-    "coo": _coordinates,
-    "dok": _keys,
-    "dia": _diagonals,
-    "lil": _lists,
-}
+        return []
+    return [int(np.flatnonzero((indices < 0) | (indices >= size))[0])]
