@@ -74,17 +74,14 @@ class MixturePreset(Preset):
     mixtures: int = 2
     routes: tuple[str, str] = ("mixture", "mixture")
 
-    def __str__(self) -> str:
-        return self.name
-
     @property
     def leading(self) -> tuple[int, ...]:
         return (self.mixtures,)
 
-    def fit(self, features: Any = None, targets: Any = None, **options: Any) -> Any:
+    def fit(self, features: Any = None, **options: Any) -> Any:
         """The estimator fitted to its own data, or to other features; it has no choice of routes."""
         options.pop("solver", None)
-        return super().fit(features, targets, **options)
+        return super().fit(features, **options)
 
     def values(self, model: Any) -> Values:
         """The fitted parameters of all components of the mixture, the weights beside the noise variances."""
@@ -94,7 +91,7 @@ class MixturePreset(Preset):
     def middle(self, model: Any) -> Array:
         return np.asarray(model.weights_ @ model.means_)
 
-    def whole_covariance(self, model: Any) -> Array:
+    def diagonal(self, model: Any) -> Array:
         """The posterior covariance in the component with the largest weight (K, K)."""
         loadings, noise = model.components_[0], np.broadcast_to(model.noise_variance_[0], model.means_[0].shape)
         return np.asarray(np.linalg.inv(np.eye(len(loadings)) + (loadings / noise) @ loadings.T))

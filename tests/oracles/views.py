@@ -38,35 +38,24 @@ class ViewsPreset(Preset):
     sizes: tuple[int, ...] = ()
     has: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=bool), repr=False)
 
-    def __str__(self) -> str:
-        return self.name
-
-    def _views(self, features: Any = None) -> dict[str, Any]:
+    def data(self, features: Any = None) -> dict[str, Any]:
         return split(self.features if features is None else features, self.sizes, self.has)
 
     @property
-    def _targets(self) -> tuple[Any, ...]:
-        return () if self.targets is None else (self.targets,)
-
-    @property
-    def _table(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         return {"correspondence": table_of(self.has)}
 
     @property
     def cells(self) -> int:
         return int((self.has * np.array(self.sizes)).sum())
 
-    def train(self, model: Any, features: Any = None, targets: Any = None, **options: Any) -> Any:
-        """A model of this kind fitted to its own data, or to other features."""
-        return model.fit(self._views(features), *self._targets, **self._table, **options)
-
     def reordered(self, order: Any) -> Preset:
         targets = None if self.targets is None else np.asarray(self.targets)[order]
         return replace(self, features=self.features[order], has=self.has[order], targets=targets)
 
-    def score_samples(self, model: Any, features: Any = None) -> Array:
+    def score_samples(self, model: Any) -> Array:
         """The log-likelihood of each sample."""
-        return np.asarray(model.score_samples(self._views(features), *self._targets, **self._table))
+        return np.asarray(model.score_samples(self.data(), *self.labels, **self.keywords))
 
     def values(self, model: Any) -> Values:
         """The fitted parameters, those of several views side by side."""
@@ -75,15 +64,15 @@ class ViewsPreset(Preset):
         return Values(np.hstack(list(model.components_.values())), mean, noise, model.log_likelihood_)
 
     def transform(self, model: Any, features: Any = None) -> Any:
-        return model.transform(self._views(features), **self._table)
+        return model.transform(self.data(features), **self.keywords)
 
     def mean_score(self, model: Any) -> tuple[float, Array]:
         """What `score` says, and the log-likelihoods that it should be the mean of."""
-        return model.score(self._views(), *self._targets, **self._table), self.score_samples(model)
+        return model.score(self.data(), *self.labels, **self.keywords), self.score_samples(model)
 
-    def whole_covariance(self, model: Any) -> Array:
+    def diagonal(self, model: Any) -> Array:
         """The posterior covariance of a sample that has every view, and its targets where there are any."""
-        found = model.posterior(self._views(), *self._targets, **self._table)
+        found = model.posterior(self.data(), *self.labels, **self.keywords)
         if "has" not in found:
             return np.asarray(found["covariance"].values)
         whole = int(np.flatnonzero(found["has"].values.all(axis=1))[0])
@@ -100,12 +89,9 @@ class ViewsPreset(Preset):
         views = drawn if self.targets is None else drawn[0]
         return np.hstack(list(views.values())), np.block(blocks)
 
-    def plan(self, model: Any) -> Any:
-        return model.plan(self._views(), *self._targets, **self._table)
-
     def check_names(self) -> None:
         """Rows of a view keep their names, features of another come with theirs, and samples tell their rows."""
-        model, plain = self.fitted, self._views()
+        model, plain = self.fitted, self.data()
         first, second = model.view_names_[:2]
         rows = [f"r{i}" for i in range(len(plain[first]))]
         data = xr.DataArray(plain[first], dims=("row", "column"), coords={"row": rows})
@@ -115,7 +101,7 @@ class ViewsPreset(Preset):
         np.testing.assert_array_equal(found.values, model.transform({first: plain[first]}))
         words = [f"w{i}" for i in range(plain[second].shape[1])]
         named = xr.DataArray(plain[second], dims=("line", "word"), coords={"word": words})
-        other = self.make(tol=1e-12).fit(plain | {second: named}, *self._targets, **self._table)
+        other = self.make(tol=1e-12).fit(plain | {second: named}, *self.labels, **self.keywords)
         guess = other.reconstruct(data, first, second)
         assert guess.dims == ("row", "word")
         assert guess["word"].values.tolist() == words
