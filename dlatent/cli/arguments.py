@@ -1,38 +1,38 @@
-"""Options that several commands share, how their values are read, and options made of the signature of a function."""
+"""The parser of all commands, options that several share, how values are read, and options made of a signature."""
 
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, cleandoc, signature
+from functools import partial
+from importlib import import_module
+from inspect import Parameter, signature
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+from dlatent import __version__
+from dlatent.cli import EXPLAINED
 from dlatent.errors import masked
+from dlatent.models.docstrings import entries, first_sentence, parsed
 
-UNITS = {"": 1, "B": 1} | {
-    name: size
-    for power, letter in enumerate("KMGT", 1)
-    for name, size in ((f"{letter}B", 1000**power), (f"{letter}IB", 1024**power))
-}
+UNITS = {"GiB": 2**30, "MiB": 2**20}
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser, those of the commands too, that says what is wrong without the credentials of URLs.
+    """A parser, those of the commands too, that says what is wrong without the credentials of URLs; `fill` adds its
+    options when it parses, as those of a command need its module, and those of a model its class."""
 
-    With `lazy` options that are added `later` come when it parses: those of a model need its class, which needs NumPy.
-    """
+    fill: Callable[[Parser], None] | None = None
 
-    lazy = True
-    _later: Callable[[], None] | None = None
-
-    def later(self, add: Callable[[], None]) -> None:
-        """Add options when they are needed."""
-        if self.lazy:
-            self._later = add
-        else:
-            add()
+    def complete(self, *, deep: bool = False) -> None:
+        """Add the options, with `deep` those of all commands below, too."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill(self)
+        below = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        for parsers in below if deep else ():
+            for own in parsers.values():
+                own.complete(deep=True)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and end."""
@@ -40,32 +40,82 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, with all options."""
-        if self._later is not None:
-            self._later()
-            self._later = None
+        self.complete()
         return super().parse_known_args(args, namespace)
 
 
-class WholeParser(Parser):
-    """A parser that has all options at once, as completions of the shell need them."""
+COMMANDS = {
+    "ingest": ("stores", "bring files into a Zarr store"),
+    "ingest-graph": ("stores", "bring a graph between samples into a Zarr store"),
+    "rechunk": ("stores", "write a store anew in chunks of another size"),
+    "reorder": ("stores", "put samples in a graph near each other"),
+    "verify": ("stores", "read all of a store, to see whether it is whole"),
+    "plan": ("fit", "what a fit would do and cost, before a byte of the matrix is read"),
+    "fit": ("fit", "fit a model to a store and save it"),
+    "choose": ("fit", "how many components: by held-out cells or rows, or by a criterion"),
+    "transform": ("rows", "scores of all rows of a store by a saved model"),
+    "impute": ("rows", "fill the missing entries of a store by a saved model"),
+    "reconstruct": ("rows", "another view of the rows of a store by a saved model of several views"),
+    "predict": ("rows", "labels of all rows of a store by a saved model, as CSV"),
+    "plot": ("plot", "a picture of a saved model, or of scores"),
+    "inspect": ("inspect", "what a store holds"),
+    "doctor": ("doctor", "whether a cluster and stores are fit for work"),
+}
+"""The module of each command, which is imported where it is asked for, as that takes a second, and what it does."""
 
-    lazy = False
+
+def parser() -> Parser:
+    """The parser of all commands, which sets `run`, the function which carries a command out."""
+    made = Parser(
+        prog="dlatent",
+        description="Probabilistic latent-variable models for data larger than memory.",
+        epilog=EXPLAINED,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    version = f"dlatent {__version__}"
+    made.add_argument("--version", action="version", version=version, help="show the version and stop")
+    made.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    for name, (module, words) in COMMANDS.items():
+        commands.add_parser(name, help=words).fill = partial(_fill, module, name)
+    return made
+
+
+def _fill(module: str, command: str, parser: Parser) -> None:
+    import_module(f"{__package__}.{module}").fill(parser, command)
 
 
 def byte_count(text: str) -> int:
     """Bytes from text such as 32MiB, 500 kB or 1048576."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None or float(found[1]) * unit < 1:
+    from dask.utils import parse_bytes
+
+    try:
+        size = int(parse_bytes(text)) if text.strip()[:1].isdigit() else 0
+    except ValueError:
+        size = 0
+    if size < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes; write for example 32MiB")
-    return int(float(found[1]) * unit)
+    return size
+
+
+def whole(text: str, least: int = 0) -> int:
+    """A whole number, by default from 0."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
+    return int(text)
 
 
 def positive(text: str) -> int:
-    """An integer of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
+    """A whole number of at least 1."""
+    return whole(text, 1)
+
+
+def pair(text: str) -> tuple[int, int]:
+    """Two whole numbers with a comma between."""
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no pair of whole numbers such as 0,1")
+    return int(parts[0]), int(parts[1])
 
 
 def _flag(help: str) -> dict[str, Any]:
@@ -107,12 +157,13 @@ def add_parameters(
     parser: argparse.ArgumentParser,
     function: Callable[..., Any],
     *,
-    named: Mapping[str, str],
-    words: Mapping[str, str],
-    without: Sequence[str],
-    exclusive: Sequence[str],
+    named: Mapping[str, str] = {},
+    words: Mapping[str, str] = {},
+    without: Sequence[str] = (),
+    exclusive: Sequence[str] = (),
 ) -> None:
-    """Arguments and options for the parameters of a function, by their types and by its docstring.
+    """Arguments for the parameters of a function that have no default, and options for the others, by their types and
+    by its docstring.
 
     What is not given on the command line is not in the namespace, so that the function's own default holds.
 
@@ -123,7 +174,8 @@ def add_parameters(
     without : parameters that no command line can give.
     exclusive : parameters of which one at most is given.
     """
-    hints, about = get_type_hints(function), described(function)
+    hints = get_type_hints(function, localns={"Axes": Any})  # of matplotlib, which may lack
+    about = entries(parsed(function.__doc__ or "").get("Parameters", ""))
     either = parser.add_mutually_exclusive_group() if exclusive else parser
     for name, parameter in signature(function).parameters.items():
         option = named.get(name, name.replace("_", "-"))
@@ -132,20 +184,27 @@ def add_parameters(
         elif option in OPTIONS:
             add(parser, option)
         elif name not in without:
-            help, value = words.get(name, about[name]), _value(hints[name], name, option)
-            if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD:
+            described = first_sentence(" ".join(about[name].split("\n", 1)[1].split())).replace("%", "%%")
+            help, value = words.get(name, described), _value(hints[name], name, option, parameter.default)
+            if parameter.default is Parameter.empty:
                 several: Any = {"nargs": "+"} if value.pop("action", "") == "append" else {}
-                parser.add_argument(name, metavar=name.upper(), help=help, **several)
+                parser.add_argument(name, metavar=option.upper().replace("-", "_"), help=help, **several)
                 continue
             if value.get("action") == "append":
                 help += "; again for more"
-            if parameter.default and "const" not in value and "by default" not in help:
+            if parameter.default is not None and "action" not in value and "by default" not in help:
                 help += f" (default {_shown(parameter.default, name)})"
             group = either if name in exclusive else parser
             group.add_argument(f"--{option}", dest=name, default=argparse.SUPPRESS, help=help, **value)
 
 
-def _value(hint: Any, name: str, option: str) -> dict[str, Any]:
+def given(arguments: argparse.Namespace, function: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters of a function that the command line gives."""
+    values = vars(arguments)
+    return {name: values[name] for name in signature(function).parameters if name in values}
+
+
+def _value(hint: Any, name: str, option: str, default: Any) -> dict[str, Any]:
     """How the values of a parameter are written and read."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     words = {str(word): word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)}
@@ -155,28 +214,20 @@ def _value(hint: Any, name: str, option: str) -> dict[str, Any]:
         return {"choices": list(words.values()), "type": lambda text: words.get(text, text)}
     if bool in kinds:
         return {"action": "store_true"}
+    if any(get_origin(kind) is tuple for kind in kinds):
+        return {"type": pair, "metavar": "A,B"}
     if any(get_origin(kind) is Sequence for kind in kinds):
         return {"action": "append", "metavar": "NAME"}
+    if int in kinds and "bytes" in name:
+        return {"type": byte_count, "metavar": "SIZE"}
     if int in kinds:
-        return {"type": byte_count, "metavar": "SIZE"} if "bytes" in name else {"type": positive, "metavar": "N"}
+        return {"type": whole if default == 0 else positive, "metavar": "N"}
     return {"metavar": "NAME" if str in kinds else name.upper()}
 
 
 def _shown(value: Any, name: str) -> str:
     """A default as people write it."""
-    for unit in ("GiB", "MiB"):
-        if "bytes" in name and value % UNITS[unit.upper()] == 0:
-            return f"{value // UNITS[unit.upper()]}{unit}"
-    return str(value)
-
-
-def described(function: Callable[..., Any]) -> dict[str, str]:
-    """The first sentence about each parameter in a docstring of numpydoc, as help."""
-    text = cleandoc(function.__doc__ or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]
-    found = re.findall(r"^(\w+) : .*\n((?: {4}.*\n?)+)", text, flags=re.MULTILINE)
-    return {name: _help(" ".join(said.split())) for name, said in found}
-
-
-def _help(text: str) -> str:
-    sentence = re.split(r"\. +(?=[A-Z])", text)[0].rstrip(".").replace("`", "").replace("%", "%%")
-    return sentence if sentence[1:2].isupper() or sentence[1:2] in (",", "-") else sentence[0].lower() + sentence[1:]
+    for unit, size in UNITS.items():
+        if "bytes" in name and value % size == 0:
+            return f"{value // size}{unit}"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

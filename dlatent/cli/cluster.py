@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import dask
+import distributed
+from distributed.comm import core
+
+from dlatent.cli import UsageError
 from dlatent.cli.arguments import positive
-from dlatent.cli.status import UsageError
+from dlatent.engine.failures import WAIT
 from dlatent.engine.processes import local_workers
 from dlatent.errors import EngineError
 
@@ -54,21 +61,15 @@ def connected(arguments: argparse.Namespace) -> Iterator[Any]:
     Errors: UsageError for options of workers without workers, and for certificates that are of no use; EngineError
     where the scheduler cannot be reached, or does not accept them.
     """
-    own = arguments.workers is not None
-    if not own and (arguments.threads_per_worker is not None or arguments.memory_limit is not None):
-        raise UsageError("--threads-per-worker and --memory-limit describe new workers; give --workers N with them")
-    if arguments.scheduler is None:
-        check_unused(arguments)
-    if own:
+    certificates = certificates_of(arguments)
+    if arguments.workers is not None:
         with _local(arguments) as client:
             yield client
+    elif arguments.threads_per_worker is not None or arguments.memory_limit is not None:
+        raise UsageError("--threads-per-worker and --memory-limit describe new workers; give --workers N with them")
     elif arguments.scheduler is not None:
-        import dask
-
-        from dlatent.engine.failures import WAIT
-
-        wait = {} if arguments.wait is None else {WAIT: arguments.wait}
-        with dask.config.set(wait), _remote(arguments.scheduler, _security(arguments)) as client:
+        wait, security = {} if arguments.wait is None else {WAIT: arguments.wait}, _security(arguments, certificates)
+        with dask.config.set(wait), _remote(arguments.scheduler, security) as client:
             yield client
     else:
         yield None
@@ -113,11 +114,6 @@ def _deaf_children() -> Iterator[None]:
 
 @contextmanager
 def _remote(address: str, certified: Any) -> Iterator[Any]:
-    import asyncio
-    from concurrent.futures import ThreadPoolExecutor
-
-    import distributed
-
     connect: Any = distributed.Client
     try:
         with ThreadPoolExecutor(1) as apart:  # from a notebook, whose thread has an event loop already
@@ -132,10 +128,6 @@ def _remote(address: str, certified: Any) -> Iterator[Any]:
 async def _greet(address: str, certified: Any) -> None:
     """Ask a scheduler what it is, in bounded time: a client would wait for ever for one that takes the connection and
     is silent."""
-    import asyncio
-
-    from distributed.comm import core
-
     connect: Any = core.connect
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -155,9 +147,7 @@ async def _greet(address: str, certified: Any) -> None:
 
 def _unanswered(address: str, error: Exception) -> str:
     """Why nobody is met at an address, and the way out."""
-    from distributed.comm.core import CommClosedError
-
-    said, met = str(error.__cause__ or error), isinstance(error, CommClosedError)
+    said, met = str(error.__cause__ or error), isinstance(error, core.CommClosedError)
     if address.startswith(ENCRYPTED) and any(mark in said for mark in NO_TLS):
         return f"the scheduler at {address} does not speak TLS ({said}); an address without it begins with tcp://"
     if met and address.startswith(ENCRYPTED):
@@ -176,17 +166,15 @@ def _unanswered(address: str, error: Exception) -> str:
     )
 
 
-def _security(arguments: argparse.Namespace) -> Any:
+def _security(arguments: argparse.Namespace, certificates: dict[str, str]) -> Any:
     """The `distributed.Security` of a command with `--scheduler`: by its options, then by Dask's configuration.
 
     Errors: UsageError for options that do not go together, and for files that are not there or of no use.
     """
-    import distributed
-
     new: Any = distributed.Security  # without types
-    given, address = _given(arguments), arguments.scheduler
-    fields = {FIELDS[option]: path for option, path in given.items()}
-    if "--tls-cert" in given:
+    address = arguments.scheduler
+    fields: dict[str, str | None] = {FIELDS[option]: path for option, path in certificates.items()}
+    if "--tls-cert" in certificates:
         fields.setdefault("tls_client_key", None)  # that of the configuration is of another certificate
     needed = address.startswith(ENCRYPTED)
     try:
@@ -195,27 +183,26 @@ def _security(arguments: argparse.Namespace) -> Any:
         raise UsageError(f"Dask's configuration of TLS cannot be used: {error}") from error
     if needed:
         _check(made, address)
-    elif given or made.require_encryption:
-        asks = ", ".join(given) or "distributed.comm.require-encryption in Dask's configuration"
+    elif certificates or made.require_encryption:
+        asks = ", ".join(certificates) or "distributed.comm.require-encryption in Dask's configuration"
         raise UsageError(
             f"{asks} asks for TLS, which {address} does not speak; give an address such as tls://host:8786"
         )
     return made
 
 
-def check_unused(arguments: argparse.Namespace) -> None:
-    """Refuse certificates of a command that contacts no scheduler. Errors: UsageError."""
-    given = _given(arguments)
-    if given:
-        raise UsageError(f"{', '.join(given)}: certificates are for a scheduler; give --scheduler tls://host:8786 too")
+def certificates_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """The files that the options name.
 
-
-def _given(arguments: argparse.Namespace) -> dict[str, str | None]:
+    Errors: UsageError for a key alone, and where no scheduler is contacted.
+    """
     values = {option: getattr(arguments, option.strip("-").replace("-", "_")) for option in FIELDS}
-    given = {option: value for option, value in values.items() if value is not None}
-    if "--tls-key" in given and "--tls-cert" not in given:
+    files = {option: value for option, value in values.items() if value is not None}
+    if "--tls-key" in files and "--tls-cert" not in files:
         raise UsageError("--tls-key belongs to a certificate; give --tls-cert CERT.pem with it")
-    return given
+    if files and arguments.scheduler is None:
+        raise UsageError(f"{', '.join(files)}: certificates are for a scheduler; give --scheduler tls://host:8786 too")
+    return files
 
 
 def _check(made: Any, address: str) -> None:

@@ -5,27 +5,25 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dlatent.cli import show
-from dlatent.cli.arguments import add
+from dlatent.cli import OK, UNFIT, show
+from dlatent.cli.arguments import Parser, add
 from dlatent.cli.cluster import add_cluster, connected
-from dlatent.cli.status import OK, UNFIT
-from dlatent.errors import masked, number_of
-
-if TYPE_CHECKING:
-    from dlatent.engine.doctor import Finding
+from dlatent.engine.doctor import READ_SECONDS, Finding, everywhere, examine
+from dlatent.errors import DlatentError, masked, number_of
+from dlatent.stores.atomic import require_writable
+from dlatent.stores.location import zarr_location
+from dlatent.stores.probe import probe
 
 HERE = "this process"
 
 
-def register(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "doctor",
-        help="whether a cluster and stores are fit for work",
-        description="Look at versions, memory, threads, environment, scratch directories and clocks of a cluster, and "
-        "read a little of each store from each of its processes; say what is wrong, and how to mend it.",
+def fill(parser: Parser, _: str) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Look at versions, memory, threads, environment, scratch directories and clocks of a cluster, and read a "
+        "little of each store from each of its processes; say what is wrong, and how to mend it."
     )
     parser.add_argument("stores", nargs="*", metavar="STORE", help="path or URL of data that all workers will read")
     parser.add_argument(
@@ -42,9 +40,6 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine, and show what was found."""
-    from dlatent.engine.doctor import Finding, examine
-    from dlatent.stores.location import zarr_location
-
     workers, findings, stores = dict[str, dict[str, Any]](), list[Finding](), dict[str, dict[str, Any]]()
     with connected(arguments) as client:
         if client is not None:
@@ -72,17 +67,12 @@ def _asked(client: Any, workers: Mapping[str, Any], function: Callable[..., Any]
     """What a function comes to here and, where it does not fail here, in each worker."""
     found: dict[str, Any] = {HERE: function(None, *args, [])}
     if workers and not isinstance(found[HERE], Exception):
-        from dlatent.engine.doctor import READ_SECONDS, everywhere
-
         found |= everywhere(client, list(workers), function, *args, list(workers), seconds=READ_SECONDS)
     return found
 
 
 def _probe(worker: Any, place: str, missing_chunks: Any, workers: list[str]) -> dict[str, Any] | Exception:
     """A look at a store.  Errors are returned: Dask would log those of workers, with the arguments."""
-    from dlatent.errors import DlatentError
-    from dlatent.stores.probe import probe
-
     own = {}
     if worker is not None:
         own = {"number": workers.index(worker.address), "processes": len(workers), "threads": worker.state.nthreads}
@@ -93,9 +83,6 @@ def _probe(worker: Any, place: str, missing_chunks: Any, workers: list[str]) -> 
 
 
 def _write(_worker: Any, place: str, _workers: list[str]) -> Exception | None:
-    from dlatent.errors import DlatentError
-    from dlatent.stores.atomic import require_writable
-
     try:
         require_writable(place, overwrite=True)
     except DlatentError as error:
@@ -105,8 +92,6 @@ def _write(_worker: Any, place: str, _workers: list[str]) -> Exception | None:
 
 def _failed(answers: Mapping[str, Any], what: str) -> list[Finding]:
     """Who could not do something."""
-    from dlatent.engine.doctor import Finding
-
     failed = {at: error for at, error in answers.items() if isinstance(error, Exception)}
     late = "it took too long; look at the network and at the server"
     return [

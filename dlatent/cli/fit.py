@@ -1,38 +1,129 @@
-"""`dlatent fit`: fit a model to a store and save it."""
+"""`dlatent plan | fit | choose`: models as commands name them, with an option for each hyperparameter; what a fit would
+do and cost; a fit; and numbers of components compared."""
 
 from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
-from dlatent.cli import show
-from dlatent.cli.arguments import add
-from dlatent.cli.cluster import connected
-from dlatent.cli.inputs import data_of, inputs_of, read_by
-from dlatent.cli.models import add_models, model_of
-from dlatent.cli.places import require_free, told_how_to_go_on
-from dlatent.cli.progress import FitProgress, Screen
-from dlatent.cli.status import NOT_CONVERGED, OK, UsageError
-from dlatent.errors import number_of
+from dask.utils import parse_bytes
+
+import dlatent
+from dlatent.cli import NOT_CONVERGED, OK, UsageError, show
+from dlatent.cli.arguments import Parser, add, positive
+from dlatent.cli.cluster import add_cluster, certificates_of, connected
+from dlatent.cli.inputs import (
+    STORE,
+    add_graph,
+    add_labels,
+    add_views,
+    inputs_of,
+    read_by,
+    require_free,
+    told_how_to_go_on,
+)
+from dlatent.engine.machine import granted
+from dlatent.engine.records import Workers
+from dlatent.errors import masked
+from dlatent.models import MODELS, Model
+from dlatent.models.hyperparameters import Allowed, Criterion, declared
+from dlatent.solvers.plan import Plan
+from dlatent.stores.checkpoint import discard
+
+BY_COMMAND = {model.command: model for model in MODELS if model.command}
+"""The models that the commands know, by their words for them."""
 
 
-def register(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "fit", help="fit a model to a store and save it", description="Fit a model by maximum likelihood and save it."
-    )
-    for kind in add_models(parser):
-        kind.add_argument("-o", "--output", required=True, metavar="MODEL.zarr", help="where to save the model")
-        kind.add_argument(
-            "--checkpoint",
-            metavar="PLACE",
-            help="directory or URL that gets the result of every pass, till all is done",
-        )
-        kind.add_argument("--resume", action="store_true", help="go on with the checkpoint, where there is one")
-        add(kind, "quiet", "overwrite")
-        kind.set_defaults(run=run)
+def add_models(parser: Parser, fill: Callable[[Parser], None], *, several: bool = False) -> None:
+    """A parser for each model, with its options and those that `fill` adds; with `several` numbers of components, for
+    the models of one table of samples."""
+    kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="kind")
+    for name, model in BY_COMMAND.items():
+        if not (several and model.views):
+            own = kinds.add_parser(name, help=model.words, description=f"{model.words[0].upper()}{model.words[1:]}.")
+            own.fill = partial(_add_model, model, fill, several)
+
+
+def _add_model(model: Model, fill: Callable[[Parser], None], several: bool, parser: Parser) -> None:
+    if model.views:
+        add_views(parser, labels=model.labels)
+    else:
+        parser.add_argument("data", metavar="DATA", help=STORE)
+    add(parser, "missing-chunks")
+    if model.graph:
+        add_graph(parser, precision=model.precision)
+    if model.labels and not model.views:
+        add_labels(parser, "default: the only column of DATA")
+    for field, about in declared(model.load()):
+        if about.option is None:
+            continue
+        flags = [f"-{about.letter}"] * bool(about.letter) + [f"--{about.option or field.name.replace('_', '-')}"]
+        default = f"{field.default:g}" if isinstance(field.default, float) else field.default
+        help = about.words if default is None else f"{about.words} (default {default})"
+        options: dict[str, Any] = {"choices": about.allowed.choices}
+        if not about.allowed.choices:
+            options = {"type": _reader(about.allowed), "metavar": about.short or None}
+        if field.name == "n_components":
+            help = "latent variables, several numbers with commas between" if several else about.words
+            options = {"type": counts if several else _reader(about.allowed), "metavar": "K", "required": True}
+        parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
+    fill(parser)
+    add(parser, "json")
+
+
+def counts(text: str) -> list[int]:
+    """Integers of at least 1, separated by commas."""
+    return [positive(part) for part in text.split(",")]
+
+
+def _reader(allowed: Allowed) -> Callable[[str], Any]:
+    """Reads a value of a hyperparameter."""
+
+    def read(text: str) -> Any:
+        try:
+            value = allowed.read(text)
+        except ValueError:
+            value = None
+        if value is None or not allowed.test(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words}")
+        return value
+
+    return read
+
+
+def model_of(arguments: argparse.Namespace) -> Any:
+    """The estimator, not fitted.
+
+    Errors: UsageError for options that would be ignored.
+    """
+    model = BY_COMMAND[arguments.kind].load()
+    values = {field.name: getattr(arguments, field.name, None) for field, _ in declared(model)}
+    if values.get("start") is not None and arguments.solver != "em":
+        raise UsageError("--start says where EM begins; give --solver em with it")
+    if values.get("start_noise") is not None and arguments.start != "pca":
+        raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
+    return model(**{name: value for name, value in values.items() if value is not None})
+
+
+def fill(parser: Parser, command: str) -> None:
+    """Add the options of a command."""
+    parser.description, fill_model = COMMANDS[command]
+    add_models(parser, fill_model, several=command == "choose")
+
+
+def _fill_fit(parser: Parser) -> None:
+    add_cluster(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="MODEL.zarr", help="where to save the model")
+    about = "directory or URL that gets the result of every pass, till all is done"
+    parser.add_argument("--checkpoint", metavar="PLACE", help=about)
+    parser.add_argument("--resume", action="store_true", help="go on with the checkpoint, where there is one")
+    add(parser, "quiet", "overwrite")
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,28 +133,18 @@ def run(arguments: argparse.Namespace) -> int:
     beside = (arguments.checkpoint, getattr(arguments, "kernel_store", None))
     resume = arguments.checkpoint if arguments.resume else None
     require_free(arguments.output, *read_by(arguments), overwrite=arguments.overwrite, resume=resume, beside=beside)
-    import dlatent
-
     model = model_of(arguments)
-    data, inputs = data_of(arguments), inputs_of(arguments)
     dlatent.show_progress(False)  # there are a bar and lines of our own
-    with warnings.catch_warnings(), connected(arguments) as client:
-        warnings.simplefilter("ignore")  # the model knows what its fit warned of
-        started = perf_counter()
-        plan = model.plan(data, **inputs, client=client)
-        with Screen(quiet=arguments.quiet) as screen:
-            passes = number_of(plan.passes, "pass", "passes")
-            screen.line(f"solver {plan.solver} ({plan.reason}), about {passes} on {plan.machine}")
-            progress = FitProgress(screen, plan, model.tol)
-            kept = {"checkpoint": arguments.checkpoint, "resume": arguments.resume}
-            way_on = "has the passes so far: go on by the same command with --resume"
-            with told_how_to_go_on(arguments.checkpoint and f"{arguments.checkpoint} {way_on}"):
-                model.fit(data, **inputs, client=client, callbacks=[progress.callback], **kept)
-            progress.finish()
+    way_on = f"{arguments.checkpoint} has the passes so far: go on by the same command with --resume"
+    ignored = warnings.catch_warnings(action="ignore")  # the model knows what its fit warned of
+    with ignored, connected(arguments) as client, show.Screen(quiet=arguments.quiet) as screen:
+        data, inputs = inputs_of(arguments)
+        started, progress = perf_counter(), show.FitProgress(screen, model.tol)
+        kept = {"checkpoint": arguments.checkpoint, "resume": arguments.resume}
+        with told_how_to_go_on(way_on if arguments.checkpoint else None):
+            model.fit(data, **inputs, client=client, callbacks=[progress], **kept)
     model.save(arguments.output, overwrite=arguments.overwrite)
     if arguments.checkpoint is not None:
-        from dlatent.stores.checkpoint import discard
-
         discard(arguments.checkpoint)
     seconds = perf_counter() - started
     found = {"model": arguments.output, **model._facts(), "seconds": seconds}
@@ -73,3 +154,191 @@ def run(arguments: argparse.Namespace) -> int:
         words["graph"] = "; ".join([words["graph"], *inputs["graph"].notes])
     show.model(f"{arguments.output} written", found, words, json=arguments.json)
     return OK if model.converged_ else NOT_CONVERGED
+
+
+HEADINGS = {
+    "held_out_log_likelihood": "held out, nats a cell",
+    "held_out_rmse": "error (RMS)",
+    "cross_validated_log_likelihood": "folds left out, nats a row",
+    "bic": "BIC",
+    "log_evidence": "log-evidence",
+    "eigenvalue": "eigenvalue",
+    "noise_eigenvalue": "of noise",
+    "log_likelihood": "log-likelihood",
+}
+
+
+def _fill_choose(parser: Parser) -> None:
+    add_cluster(parser)
+    parser.add_argument(
+        "--criterion",
+        choices=get_args(Criterion),
+        default="auto",
+        help="auto: held_out, cells of models that take missing entries, else cross_validation, rows; bic; of ppca "
+        "alone evidence, and parallel analysis (default auto)",
+    )
+    parser.add_argument("--held-out", type=float, default=0.1, metavar="PART", help="of the cells (default 0.1)")
+    parser.add_argument("--folds", type=positive, default=5, metavar="N", help="of the rows (default 5)")
+    add(parser, "quiet")
+    parser.set_defaults(run=choose)
+
+
+def choose(arguments: argparse.Namespace) -> int:
+    """Score all candidates, and show what came out."""
+    dlatent.show_progress(False if arguments.quiet else "auto")
+    if getattr(arguments, "precision", None) is not None:
+        raise UsageError("samples of a given precision cannot be held out; leave --precision to dlatent fit")
+    candidates, arguments.n_components = arguments.n_components, arguments.n_components[0]
+    options = {"criterion": arguments.criterion, "held_out": arguments.held_out, "cv": arguments.folds}
+    with connected(arguments) as client:
+        data, inputs = inputs_of(arguments)
+        model = model_of(arguments)
+        found = dlatent.select_n_components(model, data, candidates, client=client, **inputs, **options)
+    best, names = found.attrs["best"], [name for name, values in found.items() if values.ndim == 1]
+    lines = [
+        {"components": k, **{name: found[name].values[i].item() for name in names}}
+        for i, k in enumerate(found["n_components"].values.tolist())
+    ]
+    if arguments.json:
+        show.as_json({"best": best, "criterion": found.attrs["criterion"], "candidates": lines})
+        return OK
+    shown = [name for name in HEADINGS if name in names]
+    rows = [
+        [
+            str(line["components"]) + (" ←" if line["components"] == best else ""),
+            *(f"{line[name]:.{10 if name == 'log_likelihood' else 6}g}" for name in shown),
+            *([f"{line['passes']}" + ("" if line["converged"] else ", not converged")] if "passes" in names else []),
+        ]
+        for line in lines
+    ]
+    headings = ("components", *(HEADINGS[name] for name in shown), *(["passes"] if "passes" in names else []))
+    show.table(headings, rows)
+    return OK
+
+
+IMAGINED = ("threads_per_worker", "memory_limit", "driver_memory", "bandwidth", "price")
+"""What is said of workers that are not there."""
+
+MIB = 2**20
+BESIDE = 512 * MIB
+"""What a pod gets beside the memory of its worker, for the nanny, and beside the projected peak of the driver."""
+
+COMPONENT = """\
+# {solver}, about {passes} passes; {data}
+apiVersion: kustomize.config.k8s.io/v1alpha1
+kind: Component
+patches:
+  - target: {{kind: DaskCluster}}
+    patch: |-
+      - {{op: replace, path: /spec/worker/replicas, value: {workers}}}
+      - {{op: test, path: /spec/worker/spec/containers/0/env/0/name, value: MEMORY}}
+      - {{op: replace, path: /spec/worker/spec/containers/0/env/0/value, value: "{limit}"}}
+      - {{op: test, path: /spec/worker/spec/containers/0/env/1/name, value: THREADS}}
+      - {{op: replace, path: /spec/worker/spec/containers/0/env/1/value, value: "{threads}"}}
+      - op: replace
+        path: /spec/worker/spec/containers/0/resources
+        value: {{requests: {{cpu: "{threads}", memory: {worker}Mi}}, limits: {{memory: {worker}Mi}}}}
+  - target: {{kind: DaskAutoscaler}}
+    patch: |-
+      - {{op: replace, path: /spec/minimum, value: {workers}}}
+      - {{op: replace, path: /spec/maximum, value: {workers}}}
+  - target: {{kind: Job}}
+    patch: |-
+      - op: replace
+        path: /spec/template/spec/containers/0/resources
+        value: {{requests: {{cpu: "1", memory: {driver}Mi}}, limits: {{memory: {driver}Mi}}}}
+"""
+
+
+def _fill_plan(parser: Parser) -> None:
+    add_cluster(parser, workers="plan for N workers that need not be there; none is started")
+    parser.add_argument(
+        "--driver-memory", metavar="SIZE", help="memory of their driver (default: that of this machine)"
+    )
+    parser.add_argument(
+        "--bandwidth",
+        metavar="SIZE",
+        help="what each of them gets in a second from the store and from others, for example 200MB; then the plan says "
+        "about how long the fit takes",
+    )
+    parser.add_argument("--price", type=float, metavar="P", help="what each of them costs for an hour")
+    parser.add_argument(
+        "--emit",
+        choices=["kubernetes"],
+        help="print what --workers and --memory-limit make of deploy/kubernetes, as a component of kustomize",
+    )
+    parser.set_defaults(run=plan)
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Plan, and show the plan."""
+    if arguments.emit and (arguments.workers is None or arguments.memory_limit is None):
+        raise UsageError("--emit needs --workers N and --memory-limit SIZE, what the cluster is to have")
+    if arguments.emit and arguments.json:
+        raise UsageError("--emit prints YAML; leave --json out")
+    model = model_of(arguments)
+    with _workers(arguments) as client:
+        data, inputs = inputs_of(arguments)
+        found = model.plan(data, **inputs, client=client)
+    if arguments.emit:
+        print(_component(arguments, found), end="")
+    elif arguments.json:
+        show.as_json(found.figures())
+    else:
+        print(found)
+    return OK
+
+
+def _workers(arguments: argparse.Namespace) -> AbstractContextManager[Any]:
+    """The cluster that is there, or the workers that are not.
+
+    Errors: UsageError for options of workers without workers, and values that are none.
+    """
+    if arguments.workers is None:
+        if given := [name for name in IMAGINED if getattr(arguments, name) is not None]:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(f"{options} is said of workers that are not there; give --workers N with it")
+        return connected(arguments)
+    certificates_of(arguments)
+    workers = Workers(
+        arguments.workers,
+        arguments.memory_limit or granted() // arguments.workers,
+        threads=arguments.threads_per_worker or 1,
+        driver_memory=arguments.driver_memory,
+        bandwidth=arguments.bandwidth,
+        price=arguments.price,
+    )
+    try:
+        workers.resources()
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return nullcontext(workers)
+
+
+def _component(arguments: argparse.Namespace, plan: Plan) -> str:
+    """The component: the workers that are planned for, and a driver of the size that the plan projects."""
+    limit = int(parse_bytes(arguments.memory_limit))
+    return COMPONENT.format(
+        solver=plan.solver,
+        passes=plan.passes,
+        data=" ".join(masked(plan.problem.description).split()),
+        workers=arguments.workers,
+        threads=arguments.threads_per_worker or 1,
+        limit=limit,
+        worker=-(-(limit + BESIDE) // MIB),
+        driver=-(-(plan.driver_memory + BESIDE) // MIB),
+    )
+
+
+COMMANDS = {
+    "plan": (
+        "The route and why, passes, bytes and tasks of each, and projected memory; reads no features.",
+        _fill_plan,
+    ),
+    "fit": ("Fit a model by maximum likelihood and save it.", _fill_fit),
+    "choose": (
+        "Compare numbers of components by the likelihood of cells or rows that the fits did not see, or by a "
+        "criterion.",
+        _fill_choose,
+    ),
+}

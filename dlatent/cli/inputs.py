@@ -1,20 +1,30 @@
-"""What commands read: data, labels, edges and correspondences, as the command line names them."""
+"""What commands read and write: data, labels, edges and correspondences, as the command line names them, and places for
+results, which are looked at before the work begins and not after it."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import DataSource, Graph
+from dlatent.cli import UsageError
 from dlatent.cli.arguments import add
-from dlatent.cli.status import UsageError
-from dlatent.errors import DataError, cause
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from dlatent.arrays import Graph
+from dlatent.errors import DataError, StoreError, cause
+from dlatent.stores.atomic import require_writable
+from dlatent.stores.beside import whole_file
+from dlatent.stores.byte_source import ByteSource, open_raw
+from dlatent.stores.graph.open import open_graph, open_precision
+from dlatent.stores.label_files import read_labels
+from dlatent.stores.numbers import numbers_of
+from dlatent.stores.open import open_data
+from dlatent.stores.places import check_part, require_apart, require_separate
+from dlatent.stores.table_files import csv_frames, csv_names
 
 STORE = "path or URL of a Zarr store (dlatent ingest makes one)"
 LABELS = "labels of the rows: a column of a store (data.zarr#topic), or of a .csv, .npz, .npy or .txt file; "
@@ -71,87 +81,74 @@ def add_views(parser: argparse.ArgumentParser, *, labels: bool) -> None:
 
 def read_by(arguments: argparse.Namespace) -> list[str]:
     """The paths and URLs of what a command reads."""
-    named = [getattr(arguments, name, None) for name in ("source", "data", "graph", "precision", "correspondence")]
-    several = [one for own in named if isinstance(own, list) for one in own]
-    labels = getattr(arguments, "labels", None)
-    labels = labels[1] if isinstance(labels, tuple) else labels
-    named += [own[1] if isinstance(own, tuple) else own for own in several]
-    named += [split(labels)[0]] if isinstance(labels, str) else []
-    return [place for place in named if place and isinstance(place, str)]
+    values, places = vars(arguments), list[str]()
+    for name in ("source", "model", "result", "data", "graph", "precision", "correspondence", "labels"):
+        several = values.get(name)
+        for one in several if isinstance(several, list) and name != "labels" else [several]:
+            place = one[1] if isinstance(one, tuple) else one
+            if isinstance(place, str) and place:
+                places.append(split(place)[0] if name == "labels" else place)
+    return [place for place in places if place]
 
 
-def opened(data: Any, missing_chunks: str) -> Any:
-    """Data for a model: the path itself, or the store opened so that chunks which are not there hold the fill value;
-    of views, each by its name."""
-    if missing_chunks == "raise":
-        return data
-    if isinstance(data, dict):
-        return {name: opened(own, missing_chunks) for name, own in data.items()}
-    from dlatent.stores.open import open_data
-
-    return open_data(data, missing_chunks="fill")
-
-
-def data_of(arguments: argparse.Namespace) -> Any:
-    """The data of a model: a path or an open store, or one for each view by its name.
+def opened(arguments: argparse.Namespace) -> Any:
+    """The data of a model: an open store, or one for each view by its name.
 
     Errors: UsageError for one view, or two with one name.
     """
     if isinstance(arguments.data, str):
-        return opened(arguments.data, arguments.missing_chunks)
+        return open_data(arguments.data, missing_chunks=arguments.missing_chunks)
     views = dict(arguments.data)
     if len(views) < max(2, len(arguments.data)):
         raise UsageError("give at least two views, NAME=DATA each, with names of their own")
-    return opened(views, arguments.missing_chunks)
+    return {name: open_data(own, missing_chunks=arguments.missing_chunks) for name, own in views.items()}
 
 
-def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What a model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `graph` or `precision`,
-    which are open, so that the two need not read them twice; `correspondence` or `on`."""
-    given = vars(arguments)
-    found = {"y": labels_of(arguments)} if "labels" in given else {}
-    found |= edges_of(arguments)
-    if "on" in given:
+def inputs_of(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """The data of a model, and what else it takes by the names of `fit` and `plan`: labels `y`, `graph` or `precision`,
+    `correspondence` or `on`.
+
+    Errors: UsageError for labels of a view that there is not.
+    """
+    data = opened(arguments)
+    found: dict[str, Any] = edges_of(arguments, data)
+    if hasattr(arguments, "on"):
         rows = None if arguments.on else _correspondence(arguments.correspondence)
         found |= {"on": arguments.on, "correspondence": rows}
-    return found
+    if isinstance(data, dict) and hasattr(arguments, "labels"):
+        name, labels = arguments.labels
+        if name not in data:
+            raise UsageError(f"--labels names the view {name!r}; there are {', '.join(data)}")
+        found["y"] = {name: labels_of(arguments, dict(arguments.data)[name], labels, data[name])}
+    elif hasattr(arguments, "labels"):
+        found["y"] = labels_of(arguments, arguments.data, arguments.labels, data)
+    return data, found
 
 
-def edges_of(arguments: argparse.Namespace) -> dict[str, Graph]:
+def edges_of(arguments: argparse.Namespace, data: DataSource) -> dict[str, Graph]:
     """The edges between the rows of the data, or their precision, where one is given.
 
     Errors: UsageError for a direction of a precision.
     """
-    names = [name for name in ("graph", "precision") if getattr(arguments, name, None) is not None]
-    if not names:
-        return {}
-    from dlatent.stores.graph.open import open_graph, open_precision
-    from dlatent.stores.open import open_data
-
-    (name,) = names
-    if name == "precision" and arguments.direction is not None:
+    graph, precision = getattr(arguments, "graph", None), getattr(arguments, "precision", None)
+    if precision is not None and arguments.direction is not None:
         raise UsageError("--direction belongs to --graph; a precision is symmetric already")
+    if graph is None and precision is None:
+        return {}
     chunks: Any = {"missing_chunks": arguments.missing_chunks}
-    data = open_data(arguments.data, **chunks)
     rows = {"samples": data.shape[0], "origin": data.labels.origin, **chunks}
-    if name == "precision":
-        return {name: open_precision(arguments.precision, **rows)}
-    return {name: open_graph(arguments.graph, ids=data.labels.samples, direction=arguments.direction, **rows)}
+    if graph is None:
+        return {"precision": open_precision(precision, **rows)}
+    return {"graph": open_graph(graph, ids=data.labels.samples, direction=arguments.direction, **rows)}
 
 
 def _correspondence(path: str) -> Any:
     """The table of rows that correspond: a data frame with the names of the views, or an array."""
-    from dlatent.stores.byte_source import ByteSource, open_raw
-
     try:
         if path.endswith(".npy"):
-            import numpy as np
-
             with open_raw(path) as file:
                 return np.load(file, allow_pickle=False)
         if path.endswith((".csv", ".tsv")):
-            from dlatent.stores.table_files import csv_frames, csv_names
-
             source = ByteSource(path)
             return next(csv_frames(source, names=csv_names(source)))
     except (OSError, ValueError) as error:
@@ -159,40 +156,22 @@ def _correspondence(path: str) -> Any:
     raise DataError(f"{path} is no .csv, .tsv or .npy file; correspondences are read from these")
 
 
-def labels_of(arguments: argparse.Namespace) -> Any:
-    """The labels of the rows of the data, or of one view by its name; without `--labels`, the only column of the data.
-
-    Errors: UsageError for a name that is none of the views.
-    """
-    if not isinstance(arguments.labels, tuple):
-        return read_labels_of(arguments, arguments.data, arguments.labels)
-    (name, labels), views = arguments.labels, dict(arguments.data)
-    if name not in views:
-        raise UsageError(f"--labels names the view {name!r}; there are {', '.join(views)}")
-    return {name: read_labels_of(arguments, views[name], labels)}
-
-
-def read_labels_of(arguments: argparse.Namespace, data: str, wanted: str | None) -> npt.NDArray[Any]:
-    """Labels of the rows of a store, written as PATH, PATH#COLUMN or #COLUMN without those of rows that ingest has
-    dropped.
+def labels_of(arguments: argparse.Namespace, data: str, wanted: str | None, source: DataSource) -> npt.NDArray[Any]:
+    """Labels of the rows of a store, written as PATH, PATH#COLUMN or #COLUMN, without those of rows that ingest has
+    dropped; of None its only column.
 
     Errors: DataError where labels are from elsewhere and the rows of the data were reordered.
     """
-    from dlatent.stores.label_files import read_labels
-    from dlatent.stores.open import open_data
-
     path, column = ("", None) if wanted is None else split(wanted)
     values = read_labels(path or data, column, missing_chunks=arguments.missing_chunks)
-    if path and path != data:
-        source = open_data(data, missing_chunks=arguments.missing_chunks)
-        origin = source.labels.origin
-        if origin is not None and not len(values) == source.shape[0] != origin.rows:
-            if origin.rows == source.shape[0]:
-                raise DataError(
-                    f"the rows of {data} were moved by reorder, so that it is not clear which of them the labels in "
-                    f"{path} belong to; ingest labels with the data, they come along and are named #COLUMN"
-                )
-            values = values[origin.load()] if len(values) == origin.rows else values
+    origin = source.labels.origin if path and path != data else None
+    if origin is not None and not len(values) == source.shape[0] != origin.rows:
+        if origin.rows == source.shape[0]:
+            raise DataError(
+                f"the rows of {data} were moved by reorder, so that it is not clear which of them the labels in "
+                f"{path} belong to; ingest labels with the data, they come along and are named #COLUMN"
+            )
+        values = values[origin.load()] if len(values) == origin.rows else values
     return values if arguments.unlabelled is None else without(values, arguments.unlabelled)
 
 
@@ -209,9 +188,8 @@ def without(values: npt.NDArray[Any], unlabelled: str) -> npt.NDArray[Any]:
 
     Errors: DataError where no row has that value, because it is then a mistake of writing.
     """
-    import numpy as np
-
-    equal = _equal(values, unlabelled)
+    numbers = numbers_of([unlabelled]) if values.dtype.kind in "iuf" else None
+    equal = np.asarray(values.astype(str) == unlabelled if numbers is None else values == numbers[0])
     rows = equal if values.ndim == 1 else equal.all(axis=1)
     if not rows.any():
         raise DataError(f"no row has the label {unlabelled!r} that --unlabelled names; look how labels are written")
@@ -221,12 +199,50 @@ def without(values: npt.NDArray[Any], unlabelled: str) -> npt.NDArray[Any]:
     return cleared
 
 
-def _equal(values: npt.NDArray[Any], text: str) -> npt.NDArray[np.bool_]:
-    import numpy as np
+def require_free(
+    destination: str, *read: str, overwrite: bool, resume: str | None = None, beside: Sequence[str | None] = ()
+) -> None:
+    """Refuse a destination that cannot be written, is taken, or touches what is read, or what is written `beside`; with
+    `overwrite`, one that is taken by no store; with the checkpoint `resume`, not what a killed process has left."""
+    require_separate(destination, *beside)
+    for place in (destination, *beside):
+        if place is not None:
+            require_apart(place, *read)
+    require_writable(destination, overwrite=overwrite, resume=resume, how="replace it with --overwrite")
 
-    if values.dtype.kind in "iuf":
-        try:
-            return np.asarray(values == float(text))
-        except ValueError:
-            return np.zeros(values.shape, dtype=bool)
-    return np.asarray(values.astype(str) == text)
+
+@contextmanager
+def told_how_to_go_on(how: str | None) -> Iterator[None]:
+    """Say with an interrupt how the command goes on, where it can."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if how is None:
+            raise
+        raise type(error)(f"; {how}") from error
+
+
+def require_new(path: str, *read: str, overwrite: bool) -> None:
+    """Refuse a file that is there, unless it may be overwritten, one that touches what is read, or lies in a store, and
+    one in a directory that is not."""
+    require_apart(path, *read)
+    if "://" in path or Path(path).is_dir():
+        raise StoreError(f"{path} is no local file, and tables and pictures are written to these; choose another path")
+    check_part(path)
+    if Path(path).exists() and not overwrite:
+        raise StoreError(f"{path} is there already; replace it with --overwrite")
+    if not Path(path).absolute().parent.is_dir():
+        raise StoreError(f"{path} cannot be written: there is no directory {Path(path).absolute().parent}")
+
+
+@contextmanager
+def written(path: str) -> Iterator[Path]:
+    """A place to write a file that comes to its own place as a whole, or not at all.
+
+    Errors: StoreError where it cannot be written.
+    """
+    try:
+        with whole_file(path) as aside:
+            yield aside
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error

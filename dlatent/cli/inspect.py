@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dlatent.cli import show
-from dlatent.cli.arguments import add
-from dlatent.cli.status import OK
+import numpy as np
+
+from dlatent import load
+from dlatent.cli import OK, show
+from dlatent.cli.arguments import Parser, add
 from dlatent.errors import number_of
-
-if TYPE_CHECKING:
-    from dlatent.stores.strict import MissingChunks
+from dlatent.stores.atomic import GRAPH, MARKER, PRECISION, RESULT, kind_of
+from dlatent.stores.checkpoint import read_header, recorded
+from dlatent.stores.chunked import read_all
+from dlatent.stores.graph.open import open_graph, open_precision
+from dlatent.stores.label_files import MULTI, column_names, read_labels
+from dlatent.stores.open import open_data, open_node
+from dlatent.stores.strict import MissingChunks
 
 Told = tuple[dict[str, Any], str, dict[str, object]]
 """What is found, as JSON has it; what it is; and the same in words."""
 
 
-def register(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "inspect",
-        help="what a store holds",
-        description="Of a model: components, noise, passes and warnings. Of data: shape, chunks, labels, weighting. "
-        "Of edges: samples, edges, degrees. Of a checkpoint: what is fitted, and how far.",
+def fill(parser: Parser, _: str) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Of a model: components, noise, passes and warnings. Of data: shape, chunks, labels, weighting. Of edges: "
+        "samples, edges, degrees. Of a checkpoint: what is fitted, and how far."
     )
     parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store or a checkpoint")
     add(parser, "missing-chunks", "max-model-size", "json")
@@ -32,26 +36,16 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look into the store, and show what is there."""
-    from dlatent.stores.atomic import GRAPH, PRECISION, RESULT, kind_of
-    from dlatent.stores.checkpoint import read_header
-    from dlatent.stores.open import open_node
-
-    path, header = arguments.path, read_header(arguments.path)
+    path, chunks = arguments.path, arguments.missing_chunks
+    header = read_header(path)
     kind = None if header is not None else kind_of(open_node(path))
     if kind == RESULT:
-        from dlatent import load
-
         model = load(path, max_bytes=arguments.max_model_size)
         found = {"model": path, **model._facts()}
         show.model(f"{path}: a fitted {found['kind']}", found, model._words(), json=arguments.json)
         return OK
-    if header is not None:
-        found, title, words = _checkpoint(path, header)
-    elif kind == PRECISION:
-        found, title, words = _precision(path, arguments.missing_chunks)
-    else:
-        look = _graph if kind == GRAPH else _data
-        found, title, words = look(path, arguments.missing_chunks)
+    look = {GRAPH: _graph, PRECISION: _precision}.get(str(kind), _data)
+    found, title, words = look(path, chunks) if header is None else _checkpoint(path, header)
     if arguments.json:
         show.as_json(found)
     else:
@@ -61,8 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checkpoint(path: str, header: dict[str, Any]) -> Told:
     """What a checkpoint is of, and what it has."""
-    from dlatent.stores.checkpoint import recorded
-
     count, size = recorded(path)
     about, choices = header["about"], header["choices"]
     found = {"checkpoint": path, **about, "choices": choices, "results": count, "bytes": size}
@@ -90,12 +82,6 @@ def _checkpoint(path: str, header: dict[str, Any]) -> Told:
 
 def _graph(path: str, missing_chunks: MissingChunks) -> Told:
     """What a graph between samples is, without reading its edges."""
-    import numpy as np
-
-    from dlatent.stores.chunked import read_all
-    from dlatent.stores.graph.open import open_graph
-    from dlatent.stores.open import open_node
-
     graph = open_graph(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
     degrees = np.diff(read_all(node["indptr"]))
@@ -126,9 +112,6 @@ def _graph(path: str, missing_chunks: MissingChunks) -> Told:
 
 def _precision(path: str, missing_chunks: MissingChunks) -> Told:
     """What a precision between samples is, without reading its entries."""
-    from dlatent.stores.graph.open import open_precision
-    from dlatent.stores.open import open_node
-
     precision = open_precision(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
     samples, entries, chunks = precision.samples, precision.entries, node["data"].chunks
@@ -142,9 +125,6 @@ def _precision(path: str, missing_chunks: MissingChunks) -> Told:
 
 def _data(path: str, missing_chunks: MissingChunks) -> Told:
     """What a data store holds, without reading its matrix."""
-    from dlatent.stores.atomic import MARKER
-    from dlatent.stores.open import open_data, open_node
-
     node = open_node(path, missing_chunks)
     source = open_data(node)
     marker: Any = node.attrs.get(MARKER)
@@ -197,8 +177,6 @@ def _chunks(node: Any) -> Any:
 
 def _labels(path: str, node: Any, missing_chunks: MissingChunks) -> list[dict[str, Any]]:
     """The columns of labels that the store has, with what `dlatent fit supervised` would see in them."""
-    from dlatent.stores.label_files import MULTI, column_names, read_labels
-
     if not hasattr(node, "members"):
         return []
     columns = column_names(node["obs"]) if "obs" in node else []
@@ -210,8 +188,6 @@ def _labels(path: str, node: Any, missing_chunks: MissingChunks) -> list[dict[st
 
 
 def _column(name: str, values: Any) -> dict[str, Any]:
-    import numpy as np
-
     missing = [value is None or value != value or value == -1 for value in values.tolist()]
     distinct = {value for value, absent in zip(values.tolist(), missing, strict=True) if not absent}
     return {"column": name, "distinct": len(distinct), "unlabelled": int(np.sum(missing))}

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from dlatent.cli.status import (
+from dlatent.cli import (
     BAD_DATA,
     DOES_NOT_FIT,
     ENGINE_LOST,
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     import argparse
 
 
-def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands, or with the options of those alone that are among these words."""
-    from dlatent.cli.commands import parser  # imported late, as this takes most of the first half second
+def parser(*, complete: bool = True) -> argparse.ArgumentParser:
+    """The parser of all commands, with all their options, as completions of the shell need them, or with those that it
+    meets."""
+    from dlatent.cli.arguments import parser  # imported late, as this takes most of the first half second
 
-    return parser(words)
+    made = parser()
+    if complete:
+        made.complete(deep=True)
+    return made
 
 
 def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
@@ -40,7 +44,7 @@ def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
     if argv is None:
         _set(dict.fromkeys((signal.SIGINT, *ENDING), _end_at_once))
     try:
-        arguments = parser(words).parse_args(words)
+        arguments = parser(complete=False).parse_args(words)
     except SystemExit as end:  # argparse ends the process after --help and after a mistake
         return end.code if isinstance(end.code, int) else OK
     with _ended_in_order():

@@ -1,26 +1,37 @@
-"""How results look on the terminal, and as JSON."""
+"""How results look on the terminal, and as JSON; and the progress of long commands on standard error: a bar on a
+terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from time import perf_counter
+from typing import Any, Self
 
-from dlatent.errors import masked
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from dlatent.engine.records import PassRecord
+from dlatent.errors import masked, number_of
+from dlatent.models.callbacks import Callback
+from dlatent.solvers.plan import Plan
+from dlatent.solvers.solution import Iteration
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe."""
+ALL_LINES = 20
+"""Passes of which every one gets a line; of later ones at most one in `LINE_SECONDS`."""
+LINE_SECONDS = 2.0
+MOST_PASSES = 999
 
 
 def console(*, errors: bool = False) -> Console:
     """Standard output, or standard error for progress and messages."""
-    from rich.console import Console
-
     made = Console(stderr=errors, highlight=False, markup=False, emoji=False)
     if not made.is_terminal:
         made.width = PIPE_WIDTH
@@ -39,9 +50,6 @@ def facts(title: str, values: Mapping[str, object]) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str] = ()) -> None:
     """Print a table; columns are numbers, to the right, except those in `left`."""
-    from rich import box
-    from rich.table import Table
-
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         made.add_column(name, justify="left" if name in left else "right", overflow="fold")
@@ -98,3 +106,141 @@ def _plain(value: Any) -> Any:
 def say(text: str) -> None:
     """One line to standard error."""
     print(masked(f"dlatent: {text}"), file=sys.stderr)
+
+
+class Screen:
+    """Lines on standard error, and below them a bar where it is a terminal; silent where `quiet`."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet, self._console = quiet, console(errors=True)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[note]}"))
+        self.has_bar = self._console.is_terminal and not quiet
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task("", total=None, note="")
+
+    def __enter__(self) -> Self:
+        if self.has_bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.has_bar:
+            self._bar.stop()
+
+    def line(self, text: str) -> None:
+        """Write a line that stays."""
+        if not self._quiet:
+            self._console.print(text, soft_wrap=True)
+
+    def bar(self, text: str, done: float, total: float | None, note: str = "") -> None:
+        """Show where the work is, on a terminal only."""
+        self._bar.update(self._task, description=text, completed=done, total=total, note=note)
+
+
+class IngestProgress:
+    """What `ingest` calls after every batch: bytes, rows, MB/s and the time left; plain lines at every tenth part."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen, self._started, self._shown = screen, perf_counter(), 0
+
+    def __call__(self, done: int, total: int | None, rows: int) -> None:
+        """Bytes done, bytes in all (None: unknown), and rows done."""
+        seconds = perf_counter() - self._started
+        rate = done / max(seconds, 1e-9)
+        left = "" if not total or not done else f"  {_left((total - done) / rate)}"
+        of_all = "" if not total else f" of {total / 1e6:,.1f}"
+        note = f"{done / 1e6:,.1f}{of_all} MB  {number_of(rows, 'row')}  {rate / 1e6:,.1f} MB/s{left}"
+        self._screen.bar("reading", done, total, note)
+        part = int(10 * done / total) if total else int(seconds / LINE_SECONDS)
+        if not self._screen.has_bar and part > self._shown:
+            self._shown = part
+            self._screen.line(f"read {note}")
+
+
+class FitProgress(Callback):
+    """Turns what a fit reports into one line per pass over the data.
+
+    A line has the number of the pass, the log-likelihood in nats that it led to, the change since the line before, the
+    bytes of data per second that the pass went through, and an estimate of the time left.
+    """
+
+    def __init__(self, screen: Screen, tolerance: float) -> None:
+        # On a cluster, hearing of every task costs the scheduler a message each; without a bar nobody would see them.
+        super().__init__(on_task=self._on_task if screen.has_bar else None)
+        self._screen, self._tolerance = screen, tolerance
+        self._passes = 0
+        self._waiting: PassRecord | None = None
+        self._distances: deque[float] = deque(maxlen=2)
+        self._ends: deque[float] = deque([perf_counter()], maxlen=5)
+        self._line_at = -math.inf
+
+    def on_plan(self, plan: Any) -> None:
+        """Say what will be done."""
+        self._plan: Plan = plan
+        passes = number_of(plan.passes, "pass", "passes")
+        self._screen.line(f"solver {plan.solver} ({plan.reason}), about {passes} on {plan.machine}")
+
+    def on_pass(self, record: PassRecord) -> None:
+        """A pass has ended; its line waits for the log-likelihood that follows from it."""
+        self._flush(None)
+        self._passes += 1
+        self._waiting = record
+        self._ends.append(perf_counter())
+
+    def _on_task(self, done: int, total: int) -> None:
+        """Part of a pass has ended."""
+        self._screen.bar(f"pass {self._passes + 1}", done, total, self._outlook())
+
+    def on_iteration(self, line: Iteration) -> None:
+        """The driver has a new log-likelihood; many may follow from one pass."""
+        self._distances.append(line.remaining)
+        self._flush(line)
+        self._screen.bar(f"after pass {self._passes}, iteration {line.iteration}", 0, None, self._outlook())
+
+    def on_end(self) -> None:
+        """Write what still waits: a pass that led to no further iteration."""
+        self._flush(None)
+
+    def _flush(self, line: Iteration | None) -> None:
+        record, self._waiting = self._waiting, None
+        now = perf_counter()
+        if record is None or (self._passes > ALL_LINES and now - self._line_at < LINE_SECONDS):
+            return
+        self._line_at = now
+        self._screen.line("  ".join(filter(None, [f"pass {self._passes:>3}", *self._words(record, line)])))
+
+    def _words(self, record: PassRecord, line: Iteration | None) -> list[str]:
+        rate = self._plan.bytes_per_pass / max(record.seconds, 1e-9) / 1e6
+        source = " from memory" if record.blocks and not record.bytes_read else ""
+        speed = f"{rate:,.1f} MB/s{source}"
+        if line is None:
+            return [f"{record.name}", speed]
+        change = f"change {line.gain:.3e}" if math.isfinite(line.gain) else ""
+        return [f"log-likelihood {line.log_likelihood:.10g}", change, speed, self._outlook()]
+
+    def _outlook(self) -> str:
+        passes = self.passes_left()
+        if passes is None or len(self._ends) < 2:
+            return ""
+        each = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+        return _left(passes * each)
+
+    def passes_left(self) -> float | None:
+        """Passes still to come: from the pace at which the distance to the maximum shrinks, before that from the plan.
+
+        None where the estimated distance does not shrink.
+        """
+        known = [distance for distance in self._distances if distance > 0]
+        if len(known) < 2:
+            return max(self._plan.passes - self._passes, 0)
+        pace = math.log(known[0] / known[1])
+        if pace <= 0:
+            return None
+        return min(max(math.ceil(math.log(known[1] / self._tolerance) / pace), 0), MOST_PASSES) + 1
+
+
+def _left(seconds: float) -> str:
+    whole = math.ceil(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    clock = f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    return f"about {clock} left"

@@ -7,66 +7,49 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from inspect import getdoc, signature
+from inspect import getdoc
 from typing import Any, NamedTuple
 
 import dlatent
-from dlatent.cli import show
-from dlatent.cli.arguments import add, add_parameters
-from dlatent.cli.inputs import EDGES, STORE, read_by
-from dlatent.cli.places import require_free, told_how_to_go_on
-from dlatent.cli.progress import IngestProgress, Screen
-from dlatent.cli.status import BAD_DATA, OK
+from dlatent.cli import BAD_DATA, OK, show
+from dlatent.cli.arguments import Parser, add, add_parameters, given
+from dlatent.cli.inputs import EDGES, STORE, read_by, require_free, told_how_to_go_on
 from dlatent.errors import number_of
+from dlatent.stores.checkpoint import checkpoint_beside
 
 Words = tuple[str, dict[str, object]]
 
 
 class Command(NamedTuple):
-    """A command for the public function of its name; `told` makes words of its report, `written` names what it writes,
-    and the others are as in `add_parameters`."""
+    """A command for the public function of its name: `told` makes words of its report, `written` names what it writes,
+    and `options` are those of `add_parameters`."""
 
-    name: str
-    help: str
     told: Callable[[Any], Words]
     written: tuple[str, ...] = ()
-    named: Mapping[str, str] = {}
-    words: Mapping[str, str] = {}
-    without: tuple[str, ...] = ()
-    exclusive: tuple[str, ...] = ()
-
-    def load(self) -> Any:
-        """The function."""
-        return getattr(dlatent, self.name.replace("-", "_"))
-
-    def fill(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options, for which the function is imported."""
-        function = self.load()
-        parser.description = str(getdoc(function)).partition("\n")[0].replace("`", "")
-        add_parameters(
-            parser, function, named=self.named, words=self.words, without=self.without, exclusive=self.exclusive
-        )
-        add(parser, "json")
-        parser.set_defaults(run=partial(run, self))
+    options: Mapping[str, Any] = {}
 
 
-def run(command: Command, arguments: argparse.Namespace) -> int:
+def fill(parser: Parser, name: str) -> None:
+    """Add the options of a command."""
+    function, command = getattr(dlatent, name.replace("-", "_")), COMMANDS[name]
+    parser.description = str(getdoc(function)).partition("\n")[0].replace("`", "")
+    add_parameters(parser, function, **command.options)
+    add(parser, "json")
+    parser.set_defaults(run=partial(run, function, command))
+
+
+def run(function: Callable[..., Any], command: Command, arguments: argparse.Namespace) -> int:
     """Call the function with what is given, and show its report."""
-    function, given = command.load(), vars(arguments)
-    resume, how = None, None
-    if given.get("resume"):
-        from dlatent.stores.checkpoint import checkpoint_beside
-
-        resume = checkpoint_beside(arguments.destination)
-        how = f"{arguments.destination}.checkpoint has what was read: the same command goes on"
-    places = [given[name] for name in command.written]
+    resume = checkpoint_beside(arguments.destination) if getattr(arguments, "resume", False) else None
+    how = resume and f"{arguments.destination}.checkpoint has what was read: the same command goes on"
+    places = [getattr(arguments, name) for name in command.written]
     for number, place in enumerate(places):
         beside = places[:number] + places[number + 1 :]
         require_free(place, *read_by(arguments), overwrite=arguments.overwrite, resume=resume, beside=beside)
-    options = {name: _one_or_many(name, given[name]) for name in signature(function).parameters if name in given}
-    with Screen(quiet=given.get("quiet", True)) as screen, told_how_to_go_on(how):
-        if "quiet" in given:
-            options["progress"] = IngestProgress(screen)
+    options = {name: _one_or_many(name, value) for name, value in given(arguments, function).items()}
+    with show.Screen(quiet=getattr(arguments, "quiet", True)) as screen, told_how_to_go_on(how):
+        if hasattr(arguments, "quiet"):
+            options["progress"] = show.IngestProgress(screen)
         report = function(**options)
     found = asdict(report) | ({"whole": report.whole} if hasattr(report, "whole") else {})
     if arguments.json:
@@ -149,40 +132,33 @@ def _verified(report: Any) -> Words:
     }
 
 
-INGEST = Command(
-    "ingest",
-    "bring files into a Zarr store",
-    _ingested,
-    written=("destination",),
-    named={"weighting": "tfidf", "block_bytes": "block-size"},
-)
-INGEST_GRAPH = Command(
-    "ingest-graph",
-    "bring a graph between samples into a Zarr store",
-    _graph,
-    written=("out",),
-    words={
-        "source": "a list of edges (.csv .tsv .parquet .npz), or a Zarr store",
-        "data": "the store whose rows are the nodes: their number and labels",
-        "precision": "SOURCE is a precision matrix between the rows (.npz of scipy.sparse, or a Zarr store)",
-    },
-    without=("ids", "weights"),
-    exclusive=("data", "samples"),
-)
-RECHUNK = Command(
-    "rechunk",
-    "write a store anew in chunks of another size",
-    _rechunked,
-    written=("destination",),
-    named={"chunk_bytes": "chunk-size", "shard_bytes": "shard-size", "memory_bytes": "memory"},
-)
-REORDER = Command(
-    "reorder",
-    "put samples in a graph near each other",
-    _reordered,
-    written=("out_data", "out_graph"),
-    words={"data": STORE, "graph": f"edges between the rows, held in memory: {EDGES}"},
-    without=("method",),
-)
-VERIFY = Command("verify", "read all of a store, to see whether it is whole", _verified)
-COMMANDS = (INGEST, INGEST_GRAPH, RECHUNK, REORDER, VERIFY)
+COMMANDS = {
+    "ingest": Command(_ingested, ("destination",), {"named": {"weighting": "tfidf", "block_bytes": "block-size"}}),
+    "ingest-graph": Command(
+        _graph,
+        ("out",),
+        {
+            "words": {
+                "source": "a list of edges (.csv .tsv .parquet .npz), or a Zarr store",
+                "data": "the store whose rows are the nodes: their number and labels",
+                "precision": "SOURCE is a precision matrix between the rows (.npz of scipy.sparse, or a Zarr store)",
+            },
+            "without": ("ids", "weights"),
+            "exclusive": ("data", "samples"),
+        },
+    ),
+    "rechunk": Command(
+        _rechunked,
+        ("destination",),
+        {"named": {"chunk_bytes": "chunk-size", "shard_bytes": "shard-size", "memory_bytes": "memory"}},
+    ),
+    "reorder": Command(
+        _reordered,
+        ("out_data", "out_graph"),
+        {
+            "words": {"data": STORE, "graph": f"edges between the rows, held in memory: {EDGES}"},
+            "without": ("method",),
+        },
+    ),
+    "verify": Command(_verified),
+}

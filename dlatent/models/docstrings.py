@@ -34,6 +34,12 @@ def entries(section: str) -> dict[str, str]:
     return by_name
 
 
+def first_sentence(text: str) -> str:
+    """The first sentence of a description, as the command line shows it."""
+    first = re.split(r"\.\s+(?=[A-Z])", text)[0].rstrip(".").replace("`", "")
+    return first if first[1:2].isupper() or first[1:2] in (",", "-") else first[0].lower() + first[1:]
+
+
 def completed(
     sections: Mapping[str, str], wanted: Mapping[str, Iterable[str]], known: Mapping[str, Mapping[str, str]]
 ) -> str:

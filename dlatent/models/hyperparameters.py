@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
 from math import inf
@@ -18,7 +17,7 @@ from textwrap import fill
 from typing import Any, Literal, TypeVar, dataclass_transform, get_args
 
 from dlatent.errors import DataError
-from dlatent.models.docstrings import SECTIONS, entries, parsed
+from dlatent.models.docstrings import SECTIONS, entries, first_sentence, parsed
 
 T = TypeVar("T")
 LinearSolver = Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"]
@@ -173,8 +172,7 @@ class Parameter:
     @property
     def words(self) -> str:
         """The help of the command line."""
-        first = re.split(r"\.\s+(?=[A-Z])", self.text)[0].rstrip(".").replace("`", "")
-        return first if first[1:2].isupper() or first[1:2] in (",", "-") else first[0].lower() + first[1:]
+        return first_sentence(self.text)
 
 
 def choice(values: Any, text: str, *, none: bool = False, option: str | None = "") -> Parameter:

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import dlatent
-from dlatent.cli import cluster
+from dlatent.cli import ENGINE_LOST, cluster
 from dlatent.cli.main import main
-from dlatent.cli.status import ENGINE_LOST
 
 
 def entries(folder: Path) -> list[str]:
@@ -166,13 +165,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(model: Path) -> None:
 
 def test_the_commands_themselves_import_nothing_heavy() -> None:
     script = (
-        "import sys, types; package = types.ModuleType('dlatent'); package.__path__ = [sys.argv[1]]; "
-        "sys.modules['dlatent'] = package; import dlatent.cli.main as cli; cli.main(['--help']); "
+        "import sys; import dlatent.cli.main as cli; cli.main(['--help']); "
         "heavy = {'numpy', 'scipy', 'dask', 'distributed', 'zarr', 'xarray', 'rich', 'sklearn'} & set(sys.modules); "
         "sys.exit(', '.join(sorted(heavy)) or 0)"
     )
-    folder = str(Path(dlatent.__file__).parent)
-    ended = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

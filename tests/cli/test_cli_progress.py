@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlatent.cli.progress import FitProgress, IngestProgress, Screen
+from dlatent.cli.show import FitProgress, IngestProgress, Screen
 from dlatent.engine.records import PassRecord
 from dlatent.solvers.solution import Iteration
 
@@ -19,11 +19,7 @@ class Heard(Screen):
     def __init__(self, *, has_bar: bool = False) -> None:
         self.lines: list[str] = []
         self.bars: list[tuple[str, float, float | None, str]] = []
-        self._has_bar = has_bar
-
-    @property
-    def has_bar(self) -> bool:
-        return self._has_bar
+        self.has_bar = has_bar
 
     def line(self, text: str) -> None:
         self.lines.append(text)
@@ -37,22 +33,25 @@ def record(name: str = "products", *, cached: int = 0, seconds: float = 2.0) -> 
 
 
 def progress(screen: Screen, tolerance: float = 1e-9) -> FitProgress:
-    return FitProgress(screen, SimpleNamespace(bytes_per_pass=10_000_000, passes=12), tolerance)
+    told = FitProgress(screen, tolerance)
+    told.on_plan(SimpleNamespace(bytes_per_pass=10_000_000, passes=12, solver="krylov", reason="few", machine="here"))
+    return told
 
 
 def test_one_line_per_pass_with_the_likelihood_that_follows_from_it() -> None:
-    heard = Heard()
+    heard = Heard(has_bar=True)
     told = progress(heard)
+    assert heard.lines == ["solver krylov (few), about 12 passes on here"]
     told.on_task(1, 4)
     told.on_pass(record())
-    assert heard.lines == []
+    assert len(heard.lines) == 1
     told.on_iteration(Iteration(1, -123.5, float("nan"), float("nan"), 10))
     told.on_pass(record(cached=4))
     told.on_iteration(Iteration(2, -100.25, 23.25, 1e-2, 20))
     told.on_iteration(Iteration(3, -100.2, 0.05, 1e-2, 20))
     told.on_pass(record("check"))
-    told.finish()
-    first, second, third = heard.lines
+    told.on_end()
+    _, first, second, third = heard.lines
     assert re.match(r"pass   1  log-likelihood -123.5  5.0 MB/s  about 0:0\d left", first)
     assert re.match(r"pass   2  log-likelihood -100.25  change 2.325e\+01  5.0 MB/s from memory", second)
     assert third.startswith("pass   3  check  5.0 MB/s")

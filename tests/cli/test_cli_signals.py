@@ -282,7 +282,7 @@ def test_a_terminated_command_ends_its_workers(tmp_path: Path) -> None:
 
 
 def test_the_help_names_the_status() -> None:
-    from dlatent.cli.status import EXPLAINED, TERMINATED
+    from dlatent.cli import EXPLAINED, TERMINATED
 
     assert f"  {TERMINATED}  terminated (SIGTERM)\n       or its terminal was lost (SIGHUP)\n" in EXPLAINED
 
@@ -308,7 +308,7 @@ def signalled(number: int, moment: str, *words: object, **options: Any) -> subpr
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
-IMPORTS = ("argparse", "dlatent.cli.plot", "numpy", "datetime", "zarr", "dask.threaded")
+IMPORTS = ("argparse", "dlatent.cli.fit", "numpy", "datetime", "zarr", "dask.threaded")
 BEGUN = [
     *((signal.SIGINT, 130, "interrupted", moment) for moment in IMPORTS),
     *((number, 143, "terminated", moment) for number in (signal.SIGTERM, signal.SIGHUP) for moment in IMPORTS[::3]),

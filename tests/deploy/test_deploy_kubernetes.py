@@ -18,7 +18,7 @@ import pytest
 from deploy_cases import DEPLOY, environment, variables
 from kubernetes_cases import RECIPE, Object, faults, may_run, memory, missing, of_kind, pods, refused, render
 
-from dlatent.cli import status
+from dlatent import cli
 from dlatent.cli.main import main, parser
 
 rendering = pytest.mark.skipif(bool(missing()), reason=missing() or "there is kubectl")
@@ -167,7 +167,7 @@ def test_the_driver_says_what_dlatent_understands_and_restarts_where_that_helps(
     ignored, final = job["podFailurePolicy"]["rules"]
     assert (ignored["action"], ignored["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
     assert final["onExitCodes"]["containerName"] == job["template"]["spec"]["containers"][0]["name"]
-    hopeless = {status.USAGE, status.BAD_DATA, status.DOES_NOT_FIT, status.NOT_CONVERGED}
+    hopeless = {cli.USAGE, cli.BAD_DATA, cli.DOES_NOT_FIT, cli.NOT_CONVERGED}
     assert set(final["onExitCodes"]["values"]) == hopeless
     assert job["template"]["spec"]["restartPolicy"] == "Never"  # which a podFailurePolicy needs
 

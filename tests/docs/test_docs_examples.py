@@ -119,8 +119,8 @@ def test_every_command_is_in_the_table() -> None:
 
 
 def test_exit_statuses_of_the_command_line_are_documented() -> None:
-    from dlatent.cli import status
+    from dlatent import cli
 
     page = (DOCS / "howto" / "command_line.md").read_text(encoding="utf-8")
     documented = {int(number) for number in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)}
-    assert documented == {value for name, value in vars(status).items() if name.isupper() and isinstance(value, int)}
+    assert documented == {value for name, value in vars(cli).items() if name.isupper() and isinstance(value, int)}
