@@ -18,18 +18,12 @@ from typing import Any
 import fsspec
 import numpy as np
 import zarr
+from dask.utils import parse_bytes
 from distributed import Client
 
 from dlatent import PPCA, Callback
 
 COLUMNS, RANK, NOISE, CHUNK_ROWS = 256, 8, 0.1, 8192
-UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-
-
-def size(text: str) -> int:
-    """Bytes from text such as 64MiB."""
-    number = text.rstrip("BGIMTbgimt")
-    return int(float(number) * UNITS[text[len(number) :].upper()])
 
 
 def loadings() -> np.ndarray:
@@ -99,7 +93,7 @@ def main() -> int:
     where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for example tcp://host:8786")
     where.add_argument("--scheduler-file", metavar="FILE", help="the file that the scheduler wrote")
     parser.add_argument("--data", metavar="PLACE", required=True, help="path or URL of the store")
-    parser.add_argument("--size", type=size, default="64MiB", help="bytes of the data (default 64MiB)")
+    parser.add_argument("--size", type=parse_bytes, default="64MiB", help="bytes of the data (default 64MiB)")
     parser.add_argument("--checkpoint", metavar="PLACE", help="path or URL for the results of passes till the fit ends")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds after each pass, to break something in")
     asked = parser.parse_args()
