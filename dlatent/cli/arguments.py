@@ -77,12 +77,17 @@ def parser() -> Parser:
     made.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, words) in COMMANDS.items():
-        commands.add_parser(name, help=words).fill = partial(_fill, module, name)
+        add_command(commands, name, words, partial(_fill, module, name))
     return made
 
 
 def _fill(module: str, command: str, parser: Parser) -> None:
     import_module(f"{__package__}.{module}").fill(parser, command)
+
+
+def add_command(commands: Any, name: str, words: str, fill: Callable[[Parser], None]) -> None:
+    """Add a command, or a kind of one, which does what the words say, and whose options `fill` adds."""
+    commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.").fill = fill
 
 
 def byte_count(text: str) -> int:

@@ -1,4 +1,5 @@
-"""Where a command computes: the threads of this process, a cluster started for it, or one that is there already."""
+"""Where a command computes: the threads of this process, a cluster started for it, or one that is there already, for
+which alone distributed is imported, as that takes a third of a second."""
 
 from __future__ import annotations
 
@@ -13,12 +14,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import dask
-import distributed
-from distributed.comm import core
 
 from dlatent.cli import UsageError
 from dlatent.cli.arguments import positive
-from dlatent.engine.failures import WAIT
 from dlatent.engine.processes import local_workers
 from dlatent.errors import EngineError
 
@@ -68,6 +66,8 @@ def connected(arguments: argparse.Namespace) -> Iterator[Any]:
     elif arguments.threads_per_worker is not None or arguments.memory_limit is not None:
         raise UsageError("--threads-per-worker and --memory-limit describe new workers; give --workers N with them")
     elif arguments.scheduler is not None:
+        from dlatent.engine.failures import WAIT
+
         wait, security = {} if arguments.wait is None else {WAIT: arguments.wait}, _security(arguments, certificates)
         with dask.config.set(wait), _remote(arguments.scheduler, security) as client:
             yield client
@@ -114,6 +114,8 @@ def _deaf_children() -> Iterator[None]:
 
 @contextmanager
 def _remote(address: str, certified: Any) -> Iterator[Any]:
+    import distributed
+
     connect: Any = distributed.Client
     try:
         with ThreadPoolExecutor(1) as apart:  # from a notebook, whose thread has an event loop already
@@ -128,6 +130,8 @@ def _remote(address: str, certified: Any) -> Iterator[Any]:
 async def _greet(address: str, certified: Any) -> None:
     """Ask a scheduler what it is, in bounded time: a client would wait for ever for one that takes the connection and
     is silent."""
+    from distributed.comm import core
+
     connect: Any = core.connect
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -147,7 +151,9 @@ async def _greet(address: str, certified: Any) -> None:
 
 def _unanswered(address: str, error: Exception) -> str:
     """Why nobody is met at an address, and the way out."""
-    said, met = str(error.__cause__ or error), isinstance(error, core.CommClosedError)
+    from distributed.comm.core import CommClosedError
+
+    said, met = str(error.__cause__ or error), isinstance(error, CommClosedError)
     if address.startswith(ENCRYPTED) and any(mark in said for mark in NO_TLS):
         return f"the scheduler at {address} does not speak TLS ({said}); an address without it begins with tcp://"
     if met and address.startswith(ENCRYPTED):
@@ -171,6 +177,8 @@ def _security(arguments: argparse.Namespace, certificates: dict[str, str]) -> An
 
     Errors: UsageError for options that do not go together, and for files that are not there or of no use.
     """
+    import distributed
+
     new: Any = distributed.Security  # without types
     address = arguments.scheduler
     fields: dict[str, str | None] = {FIELDS[option]: path for option, path in certificates.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from dlatent.cli import OK, UNFIT, show
@@ -26,13 +27,8 @@ def fill(parser: Parser, _: str) -> None:
         "little of each store from each of its processes; say what is wrong, and how to mend it."
     )
     parser.add_argument("stores", nargs="*", metavar="STORE", help="path or URL of data that all workers will read")
-    parser.add_argument(
-        "--writable",
-        action="append",
-        default=[],
-        metavar="PLACE",
-        help="place that all will write to; again for more",
-    )
+    about = "place that all will write to; again for more"
+    parser.add_argument("--writable", action="append", default=[], metavar="PLACE", help=about)
     add(parser, "missing-chunks", "json")
     add_cluster(parser)
     parser.set_defaults(run=run)
@@ -40,20 +36,21 @@ def fill(parser: Parser, _: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine, and show what was found."""
+    writable = partial(require_writable, overwrite=True)
     workers, findings, stores = dict[str, dict[str, Any]](), list[Finding](), dict[str, dict[str, Any]]()
     with connected(arguments) as client:
         if client is not None:
             workers, findings = examine(client)
         for place in map(zarr_location, arguments.stores):
-            seen = _asked(client, workers, _probe, place, arguments.missing_chunks)
-            stores[place] = {at: one for at, one in seen.items() if not isinstance(one, Exception)}
+            seen = _asked(client, workers, probe, place, arguments.missing_chunks)
+            stores[place] = {at: asdict(one) for at, one in seen.items() if not isinstance(one, Exception)}
             findings += _failed(seen, f"read {place}")
             for at, one in stores[place].items():
-                if any(one[name] != seen[HERE][name] for name in ("metadata", "first")):
+                if any(one[name] != stores[place][HERE][name] for name in ("metadata", "first")):
                     what = f"sees another store at {place} than {HERE}"
                     findings.append(Finding(at, what, "mount the same store at the same path everywhere"))
         for place in map(zarr_location, arguments.writable):
-            findings += _failed(_asked(client, workers, _write, place), f"write to {place}")
+            findings += _failed(_asked(client, workers, writable, place), f"write to {place}")
     wrong = any(one.wrong for one in findings)
     if arguments.json:
         told = {"fit": not wrong, "workers": workers, "stores": stores, "findings": list(map(asdict, findings))}
@@ -65,29 +62,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _asked(client: Any, workers: Mapping[str, Any], function: Callable[..., Any], *args: Any) -> dict[str, Any]:
     """What a function comes to here and, where it does not fail here, in each worker."""
-    found: dict[str, Any] = {HERE: function(None, *args, [])}
+    found: dict[str, Any] = {HERE: _answer(None, [], function, *args)}
     if workers and not isinstance(found[HERE], Exception):
-        found |= everywhere(client, list(workers), function, *args, list(workers), seconds=READ_SECONDS)
+        found |= everywhere(client, list(workers), _answer, list(workers), function, *args, seconds=READ_SECONDS)
     return found
 
 
-def _probe(worker: Any, place: str, missing_chunks: Any, workers: list[str]) -> dict[str, Any] | Exception:
-    """A look at a store.  Errors are returned: Dask would log those of workers, with the arguments."""
+def _answer(worker: Any, workers: list[str], function: Callable[..., Any], *args: Any) -> Any:
+    """What a function comes to.  Errors are returned: Dask would log those of workers, with the arguments."""
     own = {}
-    if worker is not None:
+    if worker is not None and function is probe:
         own = {"number": workers.index(worker.address), "processes": len(workers), "threads": worker.state.nthreads}
     try:
-        return asdict(probe(place, missing_chunks, **own))
+        return function(*args, **own)
     except DlatentError as error:
         return error
-
-
-def _write(_worker: Any, place: str, _workers: list[str]) -> Exception | None:
-    try:
-        require_writable(place, overwrite=True)
-    except DlatentError as error:
-        return error
-    return None
 
 
 def _failed(answers: Mapping[str, Any], what: str) -> list[Finding]:

@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 
 import dlatent
 from dlatent.cli import NOT_CONVERGED, OK, UsageError, show
-from dlatent.cli.arguments import Parser, add, positive
+from dlatent.cli.arguments import Parser, add, add_command, positive
 from dlatent.cli.cluster import add_cluster, certificates_of, connected
 from dlatent.cli.inputs import (
     STORE,
@@ -39,17 +39,16 @@ BY_COMMAND = {model.command: model for model in MODELS if model.command}
 """The models that the commands know, by their words for them."""
 
 
-def add_models(parser: Parser, fill: Callable[[Parser], None], *, several: bool = False) -> None:
-    """A parser for each model, with its options and those that `fill` adds; with `several` numbers of components, for
-    the models of one table of samples."""
+def fill(parser: Parser, command: str) -> None:
+    """Add a parser for each model; `choose` takes those of one table of samples."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="kind")
     for name, model in BY_COMMAND.items():
-        if not (several and model.views):
-            own = kinds.add_parser(name, help=model.words, description=f"{model.words[0].upper()}{model.words[1:]}.")
-            own.fill = partial(_add_model, model, fill, several)
+        if not (command == "choose" and model.views):
+            add_command(kinds, name, model.words, partial(_fill, command, model))
 
 
-def _add_model(model: Model, fill: Callable[[Parser], None], several: bool, parser: Parser) -> None:
+def _fill(command: str, model: Model, parser: Parser) -> None:
+    """Add what a model takes, and the options of a command."""
     if model.views:
         add_views(parser, labels=model.labels)
     else:
@@ -69,10 +68,11 @@ def _add_model(model: Model, fill: Callable[[Parser], None], several: bool, pars
         if not about.allowed.choices:
             options = {"type": _reader(about.allowed), "metavar": about.short or None}
         if field.name == "n_components":
+            several = command == "choose"
             help = "latent variables, several numbers with commas between" if several else about.words
             options = {"type": counts if several else _reader(about.allowed), "metavar": "K", "required": True}
         parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
-    fill(parser)
+    COMMANDS[command](parser)
     add(parser, "json")
 
 
@@ -108,12 +108,6 @@ def model_of(arguments: argparse.Namespace) -> Any:
     if values.get("start_noise") is not None and arguments.start != "pca":
         raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
     return model(**{name: value for name, value in values.items() if value is not None})
-
-
-def fill(parser: Parser, command: str) -> None:
-    """Add the options of a command."""
-    parser.description, fill_model = COMMANDS[command]
-    add_models(parser, fill_model, several=command == "choose")
 
 
 def _fill_fit(parser: Parser) -> None:
@@ -152,20 +146,8 @@ def run(arguments: argparse.Namespace) -> int:
     if "graph" in inputs:
         found["graph"]["notes"] = inputs["graph"].notes
         words["graph"] = "; ".join([words["graph"], *inputs["graph"].notes])
-    show.model(f"{arguments.output} written", found, words, json=arguments.json)
+    show.result(f"{arguments.output} written", found, words, json=arguments.json)
     return OK if model.converged_ else NOT_CONVERGED
-
-
-HEADINGS = {
-    "held_out_log_likelihood": "held out, nats a cell",
-    "held_out_rmse": "error (RMS)",
-    "cross_validated_log_likelihood": "folds left out, nats a row",
-    "bic": "BIC",
-    "log_evidence": "log-evidence",
-    "eigenvalue": "eigenvalue",
-    "noise_eigenvalue": "of noise",
-    "log_likelihood": "log-likelihood",
-}
 
 
 def _fill_choose(parser: Parser) -> None:
@@ -194,25 +176,13 @@ def choose(arguments: argparse.Namespace) -> int:
         data, inputs = inputs_of(arguments)
         model = model_of(arguments)
         found = dlatent.select_n_components(model, data, candidates, client=client, **inputs, **options)
-    best, names = found.attrs["best"], [name for name, values in found.items() if values.ndim == 1]
+    names = [name for name, values in found.items() if values.ndim == 1]
     lines = [
         {"components": k, **{name: found[name].values[i].item() for name in names}}
         for i, k in enumerate(found["n_components"].values.tolist())
     ]
-    if arguments.json:
-        show.as_json({"best": best, "criterion": found.attrs["criterion"], "candidates": lines})
-        return OK
-    shown = [name for name in HEADINGS if name in names]
-    rows = [
-        [
-            str(line["components"]) + (" ←" if line["components"] == best else ""),
-            *(f"{line[name]:.{10 if name == 'log_likelihood' else 6}g}" for name in shown),
-            *([f"{line['passes']}" + ("" if line["converged"] else ", not converged")] if "passes" in names else []),
-        ]
-        for line in lines
-    ]
-    headings = ("components", *(HEADINGS[name] for name in shown), *(["passes"] if "passes" in names else []))
-    show.table(headings, rows)
+    about = {"best": found.attrs["best"], "criterion": found.attrs["criterion"], "candidates": lines}
+    show.result(f"{found.attrs['model']} with numbers of components", about, json=arguments.json)
     return OK
 
 
@@ -330,15 +300,4 @@ def _component(arguments: argparse.Namespace, plan: Plan) -> str:
     )
 
 
-COMMANDS = {
-    "plan": (
-        "The route and why, passes, bytes and tasks of each, and projected memory; reads no features.",
-        _fill_plan,
-    ),
-    "fit": ("Fit a model by maximum likelihood and save it.", _fill_fit),
-    "choose": (
-        "Compare numbers of components by the likelihood of cells or rows that the fits did not see, or by a "
-        "criterion.",
-        _fill_choose,
-    ),
-}
+COMMANDS = {"plan": _fill_plan, "fit": _fill_fit, "choose": _fill_choose}

@@ -10,7 +10,6 @@ import numpy as np
 from dlatent import load
 from dlatent.cli import OK, show
 from dlatent.cli.arguments import Parser, add
-from dlatent.errors import number_of
 from dlatent.stores.atomic import GRAPH, MARKER, PRECISION, RESULT, kind_of
 from dlatent.stores.checkpoint import read_header, recorded
 from dlatent.stores.chunked import read_all
@@ -18,9 +17,6 @@ from dlatent.stores.graph.open import open_graph, open_precision
 from dlatent.stores.label_files import MULTI, column_names, read_labels
 from dlatent.stores.open import open_data, open_node
 from dlatent.stores.strict import MissingChunks
-
-Told = tuple[dict[str, Any], str, dict[str, object]]
-"""What is found, as JSON has it; what it is; and the same in words."""
 
 
 def fill(parser: Parser, _: str) -> None:
@@ -36,56 +32,42 @@ def fill(parser: Parser, _: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look into the store, and show what is there."""
-    path, chunks = arguments.path, arguments.missing_chunks
-    header = read_header(path)
+    path, header = arguments.path, read_header(arguments.path)
     kind = None if header is not None else kind_of(open_node(path))
     if kind == RESULT:
         model = load(path, max_bytes=arguments.max_model_size)
         found = {"model": path, **model._facts()}
-        show.model(f"{path}: a fitted {found['kind']}", found, model._words(), json=arguments.json)
+        show.result(f"{path}: a fitted {found['kind']}", found, model._words(), json=arguments.json)
         return OK
     look = {GRAPH: _graph, PRECISION: _precision}.get(str(kind), _data)
-    found, title, words = look(path, chunks) if header is None else _checkpoint(path, header)
-    if arguments.json:
-        show.as_json(found)
-    else:
-        show.facts(f"{path}: {title}", words)
+    title, found = _checkpoint(path, header) if header is not None else look(path, arguments.missing_chunks)
+    show.result(f"{path}: {title}", found, json=arguments.json)
     return OK
 
 
-def _checkpoint(path: str, header: dict[str, Any]) -> Told:
+Found = tuple[str, dict[str, Any]]
+"""What it is, and what is known of it."""
+
+
+def _checkpoint(path: str, header: dict[str, Any]) -> Found:
     """What a checkpoint is of, and what it has."""
     count, size = recorded(path)
-    about, choices = header["about"], header["choices"]
-    found = {"checkpoint": path, **about, "choices": choices, "results": count, "bytes": size}
-    data = {name: own for name, own in found.items() if isinstance(own, dict) and "shape" in own}
-    shapes = (f"{name} {' × '.join(f'{n:,}' for n in own['shape'])} {own['dtype']}" for name, own in data.items())
+    found = {"checkpoint": path, **header["about"], "choices": header["choices"], "results": count, "bytes": size}
     if "ingest" in found:
-        what, results = f"an ingest of {', '.join(found['ingest'])}", "pieces of what is read"
-    elif "result" in found:
-        what, results = f"rows on their way to a store ({found['result']})", "stages"
+        what = f"an ingest of {', '.join(found['ingest'])}"
     else:
-        what, results = f"a fit of {found['model']}", "passes or their stages"
-    options = {**found.get("parameters", {}), **found.get("options", {})}
-    return (
-        found,
-        f"the checkpoint of {what}",
-        {
-            "parameters": ", ".join(f"{name}={value!r}" for name, value in options.items()) or None,
-            "data": "; ".join(shapes) or None,
-            "solver": choices.get("solver"),
-            "results": f"{count} {results}, {size / 1e6:,.1f} MB",
-            "versions": ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
-        },
-    )
+        what = (
+            f"rows on their way to a store ({found['result']})" if "result" in found else f"a fit of {found['model']}"
+        )
+    return f"the checkpoint of {what}", found
 
 
-def _graph(path: str, missing_chunks: MissingChunks) -> Told:
+def _graph(path: str, missing_chunks: MissingChunks) -> Found:
     """What a graph between samples is, without reading its edges."""
     graph = open_graph(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
     degrees = np.diff(read_all(node["indptr"]))
-    found: dict[str, Any] = {
+    return "a graph", {
         "graph": path,
         "samples": graph.samples,
         "edges": graph.entries // 2,
@@ -96,40 +78,23 @@ def _graph(path: str, missing_chunks: MissingChunks) -> Told:
         "chunks": node["data"].chunks,
         "reordered": "original_position" in node,
     }
-    return (
-        found,
-        "a graph",
-        {
-            "samples": f"{graph.samples:,}",
-            "edges": f"{found['edges']:,}, {'weighted' if found['weighted'] else 'unweighted'}",
-            "degree": f"median {found['median_degree']:g}, largest {found['largest_degree']:,}",
-            "isolated": f"{found['isolated']:,}",
-            "chunks": " × ".join(map(str, found["chunks"])),
-            "rows": "reordered" if found["reordered"] else None,
-        },
-    )
 
 
-def _precision(path: str, missing_chunks: MissingChunks) -> Told:
+def _precision(path: str, missing_chunks: MissingChunks) -> Found:
     """What a precision between samples is, without reading its entries."""
     precision = open_precision(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
-    samples, entries, chunks = precision.samples, precision.entries, node["data"].chunks
-    words: dict[str, object] = {
-        "samples": f"{samples:,}",
-        "entries": f"{entries:,}",
-        "chunks": " × ".join(map(str, chunks)),
-    }
-    return {"precision": path, "samples": samples, "entries": entries, "chunks": chunks}, "a precision", words
+    sizes = {"samples": precision.samples, "entries": precision.entries, "chunks": node["data"].chunks}
+    return "a precision", {"precision": path, **sizes}
 
 
-def _data(path: str, missing_chunks: MissingChunks) -> Told:
+def _data(path: str, missing_chunks: MissingChunks) -> Found:
     """What a data store holds, without reading its matrix."""
     node = open_node(path, missing_chunks)
     source = open_data(node)
     marker: Any = node.attrs.get(MARKER)
     marker = marker if isinstance(marker, dict) else {}
-    found: dict[str, Any] = {
+    return f"{source.description.partition(' ')[0]} data", {
         "data": path,
         "description": source.description,
         "shape": source.shape,
@@ -146,24 +111,6 @@ def _data(path: str, missing_chunks: MissingChunks) -> Told:
         "unit_norm": marker.get("unit_norm"),
         "sources": marker.get("sources"),
     }
-    rows, columns = found["shape"]
-    kind = "sparse" if found["sparse"] else "dense"
-    values = "" if found["stored_values"] is None else f", {found['stored_values']:,} stored values"
-    weights = [found["weighting"], "unit rows" if found["unit_norm"] else None]
-    return (
-        found,
-        f"{source.description.partition(' ')[0]} data",
-        {
-            "rows × features": f"{rows:,} × {columns:,}, {kind} {found['dtype']}{values}",
-            "in memory": f"{found['bytes'] / 1e6:,.1f} MB in {number_of(found['blocks'], 'block')} of at most "
-            f"{found['largest_block'] / 1e6:,.1f} MB",
-            "chunks": None if found["chunks"] is None else " × ".join(map(str, found["chunks"])),
-            "dimensions": " × ".join(found["dims"]),
-            "labels": "; ".join(map(_label_words, found["labels"])) or "none",
-            "weighting": ", ".join(filter(None, weights)) or None,
-            "sources": None if found["sources"] is None else ", ".join(found["sources"]),
-        },
-    )
 
 
 def _chunks(node: Any) -> Any:
@@ -191,10 +138,3 @@ def _column(name: str, values: Any) -> dict[str, Any]:
     missing = [value is None or value != value or value == -1 for value in values.tolist()]
     distinct = {value for value, absent in zip(values.tolist(), missing, strict=True) if not absent}
     return {"column": name, "distinct": len(distinct), "unlabelled": int(np.sum(missing))}
-
-
-def _label_words(label: dict[str, Any]) -> str:
-    if "outputs" in label:
-        return f"{label['column']} ({label['outputs']} outputs)"
-    unlabelled = f", {number_of(label['unlabelled'], 'row')} unlabelled" if label["unlabelled"] else ""
-    return f"{label['column']} ({label['distinct']} different{unlabelled})"

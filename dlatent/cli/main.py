@@ -114,35 +114,33 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
     except SystemExit:  # the same, met while rich was writing
         return OK
     except KeyboardInterrupt as error:
-        return _interrupted(error, arguments)
+        return _refuse(error, arguments)
     except Exception as error:
-        if _asked:
-            return _interrupted(_asked[-1], arguments)
-        for kind, status in STATUSES.items():
-            if isinstance(error, kind):
-                return _refuse(error, status, arguments, "the command line is wrong: " if status == USAGE else "")
-        return _refuse(error, UNEXPECTED, arguments, f"unexpected {type(error).__name__} (--debug shows where): ")
+        return _refuse(_asked[-1] if _asked else error, arguments)
 
 
-STATUSES = {UsageError: USAGE, DataError: BAD_DATA, PlanError: DOES_NOT_FIT, EngineError: ENGINE_LOST}
+ENDS: dict[type[BaseException], tuple[int, str]] = {
+    Terminated: (TERMINATED, "terminated"),
+    KeyboardInterrupt: (INTERRUPTED, "interrupted"),
+    UsageError: (USAGE, "the command line is wrong: "),
+    DataError: (BAD_DATA, ""),
+    PlanError: (DOES_NOT_FIT, ""),
+    EngineError: (ENGINE_LOST, ""),
+    Exception: (UNEXPECTED, "unexpected {} (--debug shows where): "),
+}
 
 
-def _interrupted(error: KeyboardInterrupt, arguments: argparse.Namespace) -> int:
-    # What Zarr was reading ends with the process; asyncio and Python would complain of each of these reads.
+def _refuse(error: BaseException, arguments: argparse.Namespace) -> int:
     import logging
+    import traceback
 
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    sys.unraisablehook = lambda _: None
-    if isinstance(error, Terminated):
-        return _refuse(error, TERMINATED, arguments, "terminated")
-    return _refuse(error, INTERRUPTED, arguments, "interrupted")
-
-
-def _refuse(error: BaseException, status: int, arguments: argparse.Namespace, before: str = "") -> int:
-    said = f"dlatent: {before}{error}\n"
+    if isinstance(error, KeyboardInterrupt):
+        # What Zarr was reading ends with the process; asyncio and Python would complain of each of these reads.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        sys.unraisablehook = lambda _: None
+    status, before = next(end for kind, end in ENDS.items() if isinstance(error, kind))
+    said = f"dlatent: {before.format(type(error).__name__)}{error}\n"
     if arguments.debug:
-        import traceback
-
         said = "".join(traceback.format_exception(error)) + said
     with contextlib.suppress(OSError):  # of a terminal that is lost
         print(masked_error(said), end="", file=sys.stderr, flush=True)

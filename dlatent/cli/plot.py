@@ -11,7 +11,7 @@ import xarray as xr
 
 from dlatent import load, plot
 from dlatent.cli import OK
-from dlatent.cli.arguments import Parser, add, add_parameters, given
+from dlatent.cli.arguments import Parser, add, add_command, add_parameters, given
 from dlatent.cli.inputs import labels_of, read_by, require_new, written
 from dlatent.errors import DataError
 from dlatent.stores.open import open_data
@@ -29,11 +29,10 @@ PICTURES = {
 
 def fill(parser: Parser, _: str) -> None:
     """Add the options of the command."""
-    parser.description = "Draw a picture of a saved model, or of scores that dlatent transform has written."
     kinds = parser.add_subparsers(metavar="PICTURE", required=True)
     for name, words in PICTURES.items():
-        own: Parser = kinds.add_parser(name, help=words, description=f"Draw {words}.")
-        own.fill = partial(_fill, plot.loadings_map if name == "map" else getattr(plot, name.replace("-", "_")))
+        function = plot.loadings_map if name == "map" else getattr(plot, name.replace("-", "_"))
+        add_command(kinds, name, words, partial(_fill, function))
 
 
 def _fill(function: Callable[..., Any], parser: Parser) -> None:

@@ -33,13 +33,6 @@ from dlatent.cli.inputs import (
 from dlatent.errors import DataError
 from dlatent.stores.checkpoint import checkpoint_beside
 
-DESCRIPTIONS = {
-    "transform": "Write the posterior means of the latent variables of all rows to a Zarr store.",
-    "impute": "Write the rows with each NaN replaced by its mean given the observed entries of its row.",
-    "reconstruct": "Write the mean of one view given another for all rows to a Zarr store.",
-    "predict": "Write a line for each row: its name or number, and the label, the numbers, or the component of a "
-    "mixture that the model predicts.",
-}
 LACKING = {
     "impute": "cannot fill in rows; fit PPCA for that",
     "reconstruct": "has no views to reconstruct; fit correspondence for that",
@@ -50,7 +43,6 @@ LACKING = {
 
 def fill(parser: Parser, command: str) -> None:
     """Add the options of a command."""
-    parser.description = DESCRIPTIONS[command]
     parser.add_argument("model", metavar="MODEL", help="a store that dlatent fit wrote")
     parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store with the features of the model")
     add(parser, "missing-chunks", "overwrite", "max-model-size", "quiet")
@@ -90,12 +82,8 @@ def run(command: str, arguments: argparse.Namespace) -> int:
     with connected(arguments) as client, told_how_to_go_on(way_on if arguments.resume else None):
         options = {"out": arguments.output, "overwrite": arguments.overwrite, "resume": arguments.resume}
         array = _write_rows(command, arguments, model, options | {"client": client})
-    components, seconds = model._n_features_out, perf_counter() - started
-    if arguments.json:
-        show.as_json({"output": arguments.output, "array": array, "components": components, "seconds": seconds})
-    else:
-        words = {"array": f"{array}, {components} components", "seconds": f"{seconds:.1f}"}
-        show.facts(f"{arguments.output} written", words)
+    found = {"output": arguments.output, "array": array, "components": model._n_features_out}
+    show.result(f"{arguments.output} written", found | {"seconds": perf_counter() - started}, json=arguments.json)
     return OK
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Self
 
@@ -38,9 +38,37 @@ def console(*, errors: bool = False) -> Console:
     return made
 
 
-def facts(title: str, values: Mapping[str, object]) -> None:
-    """Print names and values, one pair a line; what is None is left out."""
-    shown = {name: value for name, value in values.items() if value is not None}
+def result(title: str, found: Mapping[str, Any], words: Mapping[str, Any] | None = None, *, json: bool) -> None:
+    """What a command has found, as JSON; or in words, which follow from it where they are not given, and with a table
+    for each list of facts.  Its warnings are said in any case."""
+    if json:
+        as_json(found)
+    else:
+        tables = {name: rows for name, rows in found.items() if _is_table(rows)}
+        facts(title, words or {name: value for name, value in found.items() if name not in tables})
+        for rows in tables.values():
+            shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            for name, value in rows[0].items():
+                justify: Any = "left" if isinstance(value, str | list) else "right"
+                shown.add_column(name.replace("_", " "), justify=justify, overflow="fold")
+            for row in rows:
+                shown.add_row(*(masked(_said(name, value)) for name, value in row.items()))
+            console().print(shown)
+    for text in found.get("warnings", ()):
+        say(f"warning: {text}")
+
+
+def _is_table(value: Any) -> bool:
+    """Whether there are rows, which all have the same facts."""
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(row, Mapping) and row.keys() == value[0].keys() for row in value)
+
+
+def facts(title: str, values: Mapping[str, Any]) -> None:
+    """Print names and values, one pair a line; what is None or an empty list is left out."""
+    some = {name: value for name, value in values.items() if value is not None and str(value) not in ("()", "[]")}
+    shown = {name.replace("_", " "): _said(name, value) for name, value in some.items()}
     width = max(map(len, shown), default=0)
     out = console()
     out.print(masked(title), style="bold")
@@ -48,40 +76,29 @@ def facts(title: str, values: Mapping[str, object]) -> None:
         out.print(masked(f"  {name:<{width}}  {value}"), soft_wrap=True)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str] = ()) -> None:
-    """Print a table; columns are numbers, to the right, except those in `left`."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        made.add_column(name, justify="left" if name in left else "right", overflow="fold")
-    for row in rows:
-        made.add_row(*map(masked, row))
-    console().print(made)
+IN_BYTES = ("bytes", "nbytes", "bytes_read", "bytes_written", "largest_block")
+SIZES = ("shape", "chunks", "chunks_before", "shards", "dims")
 
 
-def model(title: str, found: Mapping[str, Any], words: Mapping[str, str], *, json: bool) -> None:
-    """A fitted model: its facts as JSON, or in words, with a table for each list of them."""
-    if json:
-        as_json(found)
-    else:
-        facts(title, words)
-        for rows in found.values():
-            if isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
-                left = [name for name, value in rows[0].items() if isinstance(value, str | list)]
-                table(list(rows[0]), [[_cell(name, value) for name, value in row.items()] for row in rows], left=left)
-    for text in found.get("warnings", ()):
-        say(f"warning: {text}")
-
-
-def _cell(name: str, value: Any) -> str:
-    """A value of a table."""
+def _said(name: str, value: Any) -> str:
+    """A value of this name as people read it."""
+    if hasattr(value, "tolist"):  # a number or an array of NumPy
+        return _said(name, value.tolist())
+    if name in IN_BYTES:
+        return f"{value / 1e6:,.1f} MB"
     if name == "share":
         return f"{value:.2%}"
+    if name == "largest" and isinstance(value, list):
+        return ", ".join(f"{'−' if one['loading'] < 0 else '+'}{one['feature']}" for one in value)
+    if isinstance(value, list | tuple):
+        between = " × " if name in SIZES else " → " if name.endswith("_distance") else "; "
+        return between.join(_said("", one) for one in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_said(key, one)}" for key, one in value.items() if one is not None)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
-        return ", ".join(f"{'−' if one['loading'] < 0 else '+'}{one['feature']}" for one in value)
+        return f"{value:.1f}" if name == "seconds" else f"{value:.{10 if name == 'log_likelihood' else 6}g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -14,17 +14,14 @@ import dlatent
 from dlatent.cli import BAD_DATA, OK, show
 from dlatent.cli.arguments import Parser, add, add_parameters, given
 from dlatent.cli.inputs import EDGES, STORE, read_by, require_free, told_how_to_go_on
-from dlatent.errors import number_of
 from dlatent.stores.checkpoint import checkpoint_beside
-
-Words = tuple[str, dict[str, object]]
 
 
 class Command(NamedTuple):
-    """A command for the public function of its name: `told` makes words of its report, `written` names what it writes,
-    and `options` are those of `add_parameters`."""
+    """A command for the public function of its name: `title` is said of its report, `written` names what it writes, and
+    `options` are those of `add_parameters`."""
 
-    told: Callable[[Any], Words]
+    title: str
     written: tuple[str, ...] = ()
     options: Mapping[str, Any] = {}
 
@@ -51,12 +48,10 @@ def run(function: Callable[..., Any], command: Command, arguments: argparse.Name
         if hasattr(arguments, "quiet"):
             options["progress"] = show.IngestProgress(screen)
         report = function(**options)
-    found = asdict(report) | ({"whole": report.whole} if hasattr(report, "whole") else {})
-    if arguments.json:
-        show.as_json(found)
-    else:
-        show.facts(*command.told(report))
-    return OK if found.get("whole", True) else BAD_DATA
+    found, whole = asdict(report), getattr(report, "whole", True)
+    title = command.title.format(**found, state="whole" if whole else "DAMAGED")
+    show.result(title, found | ({"whole": whole} if hasattr(report, "whole") else {}), json=arguments.json)
+    return OK if whole else BAD_DATA
 
 
 def _one_or_many(name: str, value: Any) -> Any:
@@ -67,75 +62,12 @@ def _one_or_many(name: str, value: Any) -> Any:
     return value
 
 
-def _ingested(report: Any) -> Words:
-    rows, columns = report.shape
-    return f"{report.destination} written", {
-        "rows × features": f"{rows:,} × {columns:,}",
-        "values": f"{report.nnz:,} stored, {report.dtype}, {'sparse' if report.sparse else 'dense'}",
-        "labels": report.labels,
-        "rows dropped": report.rows_dropped or None,
-        "read": f"{report.bytes_read / 1e6:,.1f} MB in {report.seconds:.1f} s",
-        "written": None if report.bytes_written is None else f"{report.bytes_written / 1e6:,.1f} MB",
-        "notes": "; ".join(report.notes) or None,
-    }
-
-
-def _graph(report: Any) -> Words:
-    written = (
-        None if report.bytes_written is None else f"{report.bytes_written / 1e6:,.1f} MB in {report.seconds:.1f} s"
-    )
-    return f"{report.destination} written", {
-        "samples": f"{report.samples:,}",
-        "edges": f"{report.edges:,}, {'weighted' if report.weighted else 'unweighted'}",
-        "degree": f"median {report.median_degree:g}, largest {report.largest_degree:,}",
-        "isolated": f"{report.isolated:,}",
-        "self-loops dropped": f"{report.self_loops_dropped:,}",
-        "duplicates merged": f"{report.duplicates_merged:,}",
-        "zeros dropped": f"{report.zeros_dropped:,}" if report.zeros_dropped else None,
-        "written": written,
-        "notes": "; ".join(report.notes) or None,
-    }
-
-
-def _rechunked(report: Any) -> Words:
-    before, now, shards = (
-        None if sizes is None else " × ".join(f"{size:,}" for size in sizes)
-        for sizes in (report.chunks_before, report.chunks, report.shards)
-    )
-    again = f"each chunk up to {number_of(report.reads, 'time')}; more --memory lets it be fewer"
-    return f"{report.destination} written", {
-        "arrays": f"{report.arrays:,}, {report.largest} the largest",
-        "its chunks": f"{before}, now {now}",
-        "its shards": shards,
-        "read": f"{report.bytes_read / 1e6:,.1f} MB in {report.seconds:.1f} s",
-        "written": None if report.bytes_written is None else f"{report.bytes_written / 1e6:,.1f} MB",
-        "notes": again if report.reads > 1 else None,
-    }
-
-
-def _reordered(report: Any) -> Words:
-    (median_before, median_after), (before, after) = report.median_distance, report.largest_distance
-    return f"{report.data} and {report.graph} written", {
-        "samples": f"{report.samples:,}",
-        "rows between neighbours": f"median {median_before:,.0f}, now {median_after:,.0f}",
-        "at most": f"{before:,}, now {after:,}",
-        "time": f"{report.seconds:.1f} s",
-        "notes": "; ".join(report.notes) or None,
-    }
-
-
-def _verified(report: Any) -> Words:
-    what = "results" if report.kind == "checkpoint" else "arrays"
-    return f"{report.place} ({report.kind}) is {'whole' if report.whole else 'DAMAGED'}", {
-        "read": f"{report.arrays} {what}, {report.nbytes / 1e6:,.1f} MB",
-        **{f"damage {number}": text for number, text in enumerate(report.damages, 1)},
-    }
-
-
 COMMANDS = {
-    "ingest": Command(_ingested, ("destination",), {"named": {"weighting": "tfidf", "block_bytes": "block-size"}}),
+    "ingest": Command(
+        "{destination} written", ("destination",), {"named": {"weighting": "tfidf", "block_bytes": "block-size"}}
+    ),
     "ingest-graph": Command(
-        _graph,
+        "{destination} written",
         ("out",),
         {
             "words": {
@@ -148,17 +80,17 @@ COMMANDS = {
         },
     ),
     "rechunk": Command(
-        _rechunked,
+        "{destination} written",
         ("destination",),
         {"named": {"chunk_bytes": "chunk-size", "shard_bytes": "shard-size", "memory_bytes": "memory"}},
     ),
     "reorder": Command(
-        _reordered,
+        "{data} and {graph} written",
         ("out_data", "out_graph"),
         {
             "words": {"data": STORE, "graph": f"edges between the rows, held in memory: {EDGES}"},
             "without": ("method",),
         },
     ),
-    "verify": Command(_verified),
+    "verify": Command("{place} ({kind}) is {state}"),
 }

@@ -218,8 +218,9 @@ def test_inspect_tells_what_a_data_store_holds(run, store: Path) -> None:
     assert found["labels"] == [{"column": "kind", "distinct": 2, "unlabelled": 60}]
     assert (found["weighting"], found["unit_norm"]) == ("none", False)
     said = run("inspect", store)
-    assert "120 × 9, dense float64" in said.out
-    assert "kind (2 different, 60 rows unlabelled)" in said.out
+    lines = [" ".join(line.split()) for line in said.out.splitlines()]
+    assert {"shape 120 × 9", "dtype float64", "sparse no"} <= set(lines)
+    assert "kind 2 60" in lines
 
 
 def test_inspect_reads_a_bare_array(run, tmp_path: Path) -> None:
@@ -278,7 +279,7 @@ def test_rechunk_writes_a_store_anew(run, store: Path, tmp_path: Path) -> None:
     assert ended.status == 3
     assert "replace it with --overwrite" in ended.err
     ended = run("rechunk", store, tmp_path / "b.zarr", "--overwrite")
-    assert "its chunks" in ended.out
+    assert "chunks before" in ended.out
 
 
 def test_an_interrupted_ingest_is_inspected_and_goes_on(run, tmp_path: Path) -> None:
@@ -292,7 +293,7 @@ def test_an_interrupted_ingest_is_inspected_and_goes_on(run, tmp_path: Path) -> 
         ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=64_000, resume=True, progress=stop)
     said = run("inspect", tmp_path / "a.zarr.checkpoint").out
     assert "the checkpoint of an ingest of" in said
-    assert "1 pieces of what is read" in said
+    assert "results     1\n" in said
     assert run(*words).status == 0
     assert matrix(tmp_path / "a.zarr").shape == (5000, 2)
     assert run("inspect", tmp_path / "a.zarr.checkpoint").status == 3

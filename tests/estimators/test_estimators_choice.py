@@ -99,7 +99,7 @@ def test_the_command_prints_the_choice(tmp_path, capsys):
     array[:] = X
     place = str(tmp_path / "x.zarr")
     assert main(["choose", "ppca", place, "-k", "1,3,5", "--missing", "nan"]) == 0
-    assert "3 ←" in capsys.readouterr().out
+    assert "best       3\n" in capsys.readouterr().out
     assert main(["choose", "ppca", place, "-k", "1,3", "--held-out", "0.2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["best"] == 3
     assert main(["choose", "ppca", place, "-k", "1,no"]) != 0
