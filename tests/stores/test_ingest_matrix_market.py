@@ -10,9 +10,10 @@ from ingest_checks import counts, matrix
 
 from dlatent import ingest
 from dlatent.errors import DataError
-from dlatent.stores.ingest.matrix_market import MatrixMarketReader
-from dlatent.stores.ingest.spill import TripleSpill
 from tests.law_examples import examples
+from dlatent.stores.ingest.batches import START
+from dlatent.stores.ingest.matrices import TripleSpill
+from dlatent.stores.ingest.matrix_market import open_matrix_market
 
 
 @pytest.fixture
@@ -122,7 +123,8 @@ def test_numbers_of_every_form_are_read_to_the_last_bit(tmp_path_factory, number
         path = directory / f"{layout}.mtx"
         path.write_bytes(f"%%MatrixMarket matrix {layout} real general\n{size}\n{body}".encode())
         (directory / layout).mkdir()
-        found = [batch.features for batch in MatrixMarketReader(str(path), directory / layout).batches(1 << 20)]
+        reader = open_matrix_market([str(path)], None, directory / layout)
+        found = [batch.features for batch in reader.batches(1 << 20, START)]
         np.testing.assert_array_equal(np.concatenate([x.toarray() if sp.issparse(x) else x for x in found]), expected)
 
 

@@ -15,7 +15,7 @@ import zarr
 
 from dlatent import ingest, open_data
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.ingest.svmlight import SvmlightReader
+from dlatent.stores.ingest import svmlight as format_svmlight
 
 ROWS = 12_000
 rng = np.random.default_rng(0)
@@ -116,14 +116,14 @@ def test_the_store_is_that_of_one_that_was_not_interrupted(tmp_path: Path, kind:
 def test_what_is_recorded_is_not_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources, _ = FORMATS["svmlight"](tmp_path)
     parsed = {place.name: b"" for place in sources}
-    parse = SvmlightReader._parse
+    parse = format_svmlight.parse
 
-    def counting(self: SvmlightReader, text: bytes, name: str, line: int) -> Any:
+    def counting(text: bytes, base: int, name: str, line: int) -> Any:
         assert line == parsed[name].count(b"\n") + 1
         parsed[name] += text
-        return parse(self, text, name, line)
+        return parse(text, base, name, line)
 
-    monkeypatch.setattr(SvmlightReader, "_parse", counting)
+    monkeypatch.setattr(format_svmlight, "parse", counting)
     for number in (1, 3):
         with pytest.raises(KeyboardInterrupt):
             ingest(sources, tmp_path / "x.zarr", block_bytes=1 << 17, resume=True, progress=interrupted_at(number))
@@ -145,7 +145,7 @@ def test_a_damaged_piece_is_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "differs"),
     [
-        ({"block_bytes": 1 << 18}, "options treatment"),
+        ({"block_bytes": 1 << 18}, "options block_bytes was 131072 and is 262144"),
         ({"labels": "name"}, "options wanted labels was 'kind' and is 'name'"),
         ({"missing": "nan"}, "options missing"),
         ("another file", "ingest was"),

@@ -17,8 +17,8 @@ import zarr
 from ingest_checks import counts, matrix, names, nothing_opens
 from sklearn.datasets import dump_svmlight_file
 
-import dlatent.stores.ingest.sparse_parts
-import dlatent.stores.ingest.spill
+import dlatent.stores.ingest.arrays
+import dlatent.stores.ingest.matrices
 import dlatent.stores.ingest.writer
 import dlatent.stores.sparse
 from dlatent import ingest, open_data
@@ -194,7 +194,7 @@ def peaks(path, write, options):
     # The chunks of a sparse store are a fixed part of the memory; small ones let small files show the law.
     dlatent.stores.sparse.CHUNK_ELEMENTS = 1 << 13
     dlatent.stores.ingest.writer.NAMES_PER_CHUNK = 1 << 8
-    dlatent.stores.ingest.spill.PIECE = dlatent.stores.ingest.sparse_parts.PIECE = 1 << 14
+    dlatent.stores.ingest.matrices.PIECE = dlatent.stores.ingest.arrays.PIECE = 1 << 14
     tracemalloc.start()
     sizes = []
     for rows in (100, 1500, 14000):

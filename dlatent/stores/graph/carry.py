@@ -14,7 +14,7 @@ import zarr
 from dlatent.arrays import DataSource, Integers
 from dlatent.stores.atomic import MARKER
 from dlatent.stores.chunked import read_all, write_array
-from dlatent.stores.ingest.spill import TripleSpill, scatter
+from dlatent.stores.ingest.matrices import TripleSpill, scatter
 from dlatent.stores.ingest.writer import DenseWriter, start_layout, write_feature_names, write_vector
 from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL, ROWS_BEFORE
 from dlatent.stores.open import open_data

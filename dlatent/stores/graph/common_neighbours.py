@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Integers
 from dlatent.stores.graph.direction import check_pairs, common_neighbours
-from dlatent.stores.ingest.batches import row_cuts
+from dlatent.stores.ingest.matrices import row_cuts
 from dlatent.stores.sparse import csr
 
 BLOCK_ENTRIES = 1 << 20

@@ -30,8 +30,8 @@ from dlatent.stores.graph.open import NO_LIST, list_of, located, named, open_gra
 from dlatent.stores.graph.stored import BLOCK_BYTES, CHECKED, adjacency_group
 from dlatent.stores.graph.symmetry import block_graph
 from dlatent.stores.guard import guarded, guarded_each
+from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.ingest.run import scratch
-from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.lazy import is_dask_array
 from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart

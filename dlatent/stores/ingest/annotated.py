@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,125 +14,101 @@ from dlatent.stores.byte_source import directory_size, file_name, file_size, pat
 from dlatent.stores.chunked import read_rows
 from dlatent.stores.codecs import arrays_below, check_below
 from dlatent.stores.encoded import require_decoded
-from dlatent.stores.ingest.batches import BatchFunction, MatrixReader, RowColumns, Values
-from dlatent.stores.ingest.sparse_parts import SliceStream, SparseParts
-from dlatent.stores.ingest.spill import dense_cuts
-from dlatent.stores.limits import DEFAULT, Limits
+from dlatent.stores.ingest.batches import BatchFunction, Reader, Values, Wanted, matrix_reader
+from dlatent.stores.ingest.matrices import SparseParts, dense_batches
 from dlatent.stores.open import check_complete, open_node
-from dlatent.stores.strict import MissingChunks
 from dlatent.stores.table_files import needed
 
 
-class AnnotatedReader(MatrixReader):
-    """Reads `X` of an AnnData file by row blocks; a matrix stored by columns is sorted on disk in `directory`."""
+def open_h5ad(locations: Sequence[str], wanted: Wanted, directory: Path) -> Reader:
+    """An AnnData file."""
+    (location,) = locations
+    try:
+        root = needed("h5py", file_name(location)).File(path_or_stream(location), "r")
+    except OSError as error:
+        raise DataError(f"{location} is no readable h5ad (HDF5) file: {error}") from error
+    return _reader(root, location, file_size(location), wanted, directory, close=root.close)
 
-    def __init__(
-        self,
-        location: str,
-        directory: Path,
-        *,
-        zarr_store: bool,
-        labels: str | None = None,
-        missing_chunks: MissingChunks = "raise",
-        limits: Limits = DEFAULT,
-    ) -> None:
-        size = directory_size(location) if zarr_store else file_size(location)
-        super().__init__(file_name(location), size)
-        self._limits = limits
-        self._location = location
-        self._zarr_store = zarr_store
-        self._directory = directory
-        self._root = cast(Any, open_node(location, missing_chunks)) if zarr_store else self._open_h5ad()
-        if zarr_store:
-            check_complete(self._root)
-        if not hasattr(self._root, "keys"):
-            raise DataError(f"{self.description} is an array; expected the group of an AnnData store")
-        if "X" not in self._root:
-            raise DataError(f"{self.description} holds no matrix X; it has {', '.join(self._root.keys())}")
-        if zarr_store:
-            for name in {"X", "obs", "var"} & set(self._root):
-                check_below(self._root[name])
-            for array in arrays_below(self._root["X"]):
-                require_decoded(array)
-        shape, self._read = self._layout(self._root["X"])
-        self.rows, self.columns = shape
-        self._limits.check_size(self.least_bytes, size, self.description)
-        self._rows = RowColumns(
-            shape[0], labels=self._labels(labels), ids=self._index("obs"), source=f"{self.description} obs"
-        )
-        self.column_names = self._index("var")
 
-    def close(self) -> None:
-        """Close the HDF5 file."""
-        if not self._zarr_store:
-            self._root.close()
+def open_zarr(locations: Sequence[str], wanted: Wanted, directory: Path) -> Reader:
+    """An AnnData store."""
+    (location,) = locations
+    root = cast(Any, open_node(location, wanted.missing_chunks))
+    check_complete(root)
+    if hasattr(root, "keys"):
+        for name in {"X", "obs", "var"} & set(root):
+            check_below(root[name])
+        for array in arrays_below(root["X"]) if "X" in root else ():
+            require_decoded(array)
+    return _reader(root, location, directory_size(location), wanted, directory)
 
-    def _layout(self, stored: Any) -> tuple[tuple[int, int], BatchFunction]:
-        if hasattr(stored, "shape"):
-            self.least_bytes = math.prod(stored.shape) * stored.dtype.itemsize
-            return _dense(_sliceable(stored), self.description)
-        kind = stored.attrs.get("encoding-type", f"{stored.attrs.get('h5sparse_format', '')}_matrix")
-        sizes = stored.attrs.get("shape", stored.attrs.get("h5sparse_shape", ()))
-        if kind not in ("csr_matrix", "csc_matrix") or len(sizes) != 2:
-            raise DataError(f"{self.description}: X is stored as {kind!r}; expected csr_matrix, csc_matrix or an array")
-        parts = SparseParts(f"{self.description}: X", sizes, lambda part: SliceStream(_sliceable(stored[part])))
-        self.least_bytes = 8 * parts.shape[0] + sum(self._size(stored[part]) for part in ("data", "indices", "indptr"))
-        return parts.shape, parts.batches(kind.removesuffix("_matrix"), self._directory)
 
-    def _labels(self, column: str | None) -> Values | None:
-        if column is None:
-            return None
-        obs = self._root.get("obs", {})
-        if column not in obs:
-            given = ", ".join(sorted(name for name in obs if not name.startswith("_"))) or "none"
-            raise DataError(f"{self.description} has no obs column {column!r}; it has {given}")
-        self.label_name = column
-        return plain_values(self._element(obs[column]))
+def _reader(root: Any, location: str, size: int | None, wanted: Wanted, directory: Path, **known: Any) -> Reader:
+    name = file_name(location)
+    if not hasattr(root, "keys"):
+        raise DataError(f"{name} is an array; expected the group of an AnnData store")
+    if "X" not in root:
+        raise DataError(f"{name} holds no matrix X; it has {', '.join(root.keys())}")
 
-    def _element(self, stored: Any) -> Any:
+    def element(stored: Any) -> Any:
         """A column or an index, as anndata reads it."""
-        self._limits.check_size(self._size(stored), self.total_bytes, self.description)
+        wanted.limits.check_size(_size(stored), size, name)
         try:
             if hasattr(stored, "shape") and stored.attrs.get("encoding-type", "array") in ("array", "string-array"):
                 return stored.asstr()[:] if hasattr(stored, "asstr") and stored.dtype.kind == "O" else stored[:]
-            return needed("anndata.io", self.description).read_elem(stored)
+            return needed("anndata.io", name).read_elem(stored)
         except DataError:
             raise
         except Exception as error:
-            raise DataError(f"{self.description}: {stored.name} cannot be read: {error}") from error
+            raise DataError(f"{name}: {stored.name} cannot be read: {error}") from error
 
-    def _size(self, stored: Any) -> int:
-        """Bytes of an array, or of all arrays of a group, as their shapes say."""
-        if hasattr(stored, "shape"):
-            return int(math.prod(stored.shape) * max(stored.dtype.itemsize, 1))
-        return sum(self._size(stored[name]) for name in stored)
+    shape, read, least = _matrix(root["X"], name, directory)
+    wanted.limits.check_size(least, size, name)
+    return matrix_reader(
+        name,
+        size,
+        shape,
+        read,
+        labels=_labels(root, str(wanted.labels), name, element) if wanted.labels is not None else None,
+        ids=_index(root, "obs", name, element),
+        source=f"{name} obs",
+        label_name="label" if wanted.labels is None else wanted.labels,
+        column_names=_index(root, "var", name, element),
+        **known,
+    )
 
-    def _index(self, frame: str) -> Values | None:
-        if frame not in self._root or "_index" not in self._root[frame].attrs:
-            return None
-        stored = self._root[frame][self._root[frame].attrs["_index"]]
-        if len(getattr(stored, "shape", ())) != 1:
-            raise DataError(f"{self.description}: the names in {frame} are no list; the file is damaged")
-        # By way of objects: NumPy does not turn its own variable-length strings into fixed-width text directly.
-        return np.asarray(self._element(stored)).astype(object).astype(str)
 
-    def _open_h5ad(self) -> Any:
-        try:
-            return needed("h5py", self.description).File(path_or_stream(self._location), "r")
-        except OSError as error:
-            raise DataError(f"{self._location} is no readable h5ad (HDF5) file: {error}") from error
+def _matrix(stored: Any, name: str, directory: Path) -> tuple[tuple[int, int], BatchFunction, int]:
+    """Shape of the matrix, the function that reads it, and its bytes."""
+    if hasattr(stored, "shape"):
+        if len(stored.shape) != 2:
+            raise DataError(f"{name}: X has {len(stored.shape)} dimension(s), expected samples × features")
+        shape = (int(stored.shape[0]), int(stored.shape[1]))
+        return shape, dense_batches(_sliceable(stored), (stored.chunks or (1,))[0]), _size(stored)
+    kind = stored.attrs.get("encoding-type", f"{stored.attrs.get('h5sparse_format', '')}_matrix")
+    sizes = stored.attrs.get("shape", stored.attrs.get("h5sparse_shape", ()))
+    if kind not in ("csr_matrix", "csc_matrix") or len(sizes) != 2:
+        raise DataError(f"{name}: X is stored as {kind!r}; expected csr_matrix, csc_matrix or an array")
+    parts = SparseParts(f"{name}: X", sizes, lambda part: _sliceable(stored[part]))
+    least = 8 * parts.shape[0] + sum(_size(stored[part]) for part in ("data", "indices", "indptr"))
+    return parts.shape, parts.batches(kind.removesuffix("_matrix"), directory), least
+
+
+def _size(stored: Any) -> int:
+    """Bytes of an array, or of all arrays of a group, as their shapes say."""
+    if hasattr(stored, "shape"):
+        return int(math.prod(stored.shape) * max(stored.dtype.itemsize, 1))
+    return sum(_size(stored[name]) for name in stored)
 
 
 class _ZarrSlices:
     """A Zarr array of which slices are read with errors that name the chunk."""
 
     def __init__(self, array: Any) -> None:
-        self._array = array
-        self.shape, self.dtype, self.chunks = array.shape, array.dtype, array.chunks
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
 
     def __getitem__(self, rows: slice) -> Values:
-        start, stop, _ = rows.indices(self.shape[0])
-        return read_rows(self._array, start, stop)
+        return read_rows(self._array, rows.start, rows.stop)
 
 
 def _sliceable(stored: Any) -> Any:
@@ -140,30 +116,32 @@ def _sliceable(stored: Any) -> Any:
     return _ZarrSlices(stored) if hasattr(stored, "store_path") else stored
 
 
-def plain_values(values: Any) -> Values:
-    """Values of an obs column as numpy: categories by name, missing ones as None (or NaN for numbers)."""
+def _index(root: Any, frame: str, name: str, element: Callable[[Any], Any]) -> Values | None:
+    """The names in `obs` or `var`."""
+    if frame not in root or "_index" not in root[frame].attrs:
+        return None
+    stored = root[frame][root[frame].attrs["_index"]]
+    if len(getattr(stored, "shape", ())) != 1:
+        raise DataError(f"{name}: the names in {frame} are no list; the file is damaged")
+    # By way of objects: NumPy does not turn its own variable-length strings into fixed-width text directly.
+    return np.asarray(element(stored)).astype(object).astype(str)
+
+
+def _labels(root: Any, column: str, name: str, element: Callable[[Any], Any]) -> Values:
+    """An obs column as numpy: categories by name, missing values as None (or NaN for numbers)."""
     import pandas
 
-    made = pandas.Series(values)
-    if isinstance(made.dtype, pandas.CategoricalDtype):
-        made = made.astype(made.dtype.categories.dtype if not made.isna().any() else object)
-    if isinstance(made.dtype, np.dtype) and made.dtype.kind in "iub":
-        return np.asarray(made.to_numpy())
-    if made.dtype.kind in "iu" and not made.isna().any():
-        return np.asarray(made.to_numpy(dtype=np.int64))
-    if pandas.api.types.is_numeric_dtype(made.dtype):
-        return np.asarray(made.to_numpy(dtype=np.float64, na_value=np.nan))
-    return np.asarray(made.astype(object).where(made.notna(), None).to_numpy(dtype=object))
-
-
-def _dense(stored: Any, description: str) -> tuple[tuple[int, int], BatchFunction]:
-    if len(stored.shape) != 2:
-        raise DataError(f"{description}: X has {len(stored.shape)} dimension(s), expected samples × features")
-    shape = (int(stored.shape[0]), int(stored.shape[1]))
-    chunk = (stored.chunks or (1,))[0]
-
-    def read(batch_bytes: int) -> Iterator[tuple[int, Any]]:
-        for start, stop in dense_cuts(shape, stored.dtype, batch_bytes, chunk):  # so that none is decoded twice
-            yield start, np.asarray(stored[start:stop])
-
-    return shape, read
+    obs = root.get("obs", {})
+    if column not in obs:
+        names = ", ".join(sorted(name for name in obs if not name.startswith("_"))) or "none"
+        raise DataError(f"{name} has no obs column {column!r}; it has {names}")
+    values = pandas.Series(element(obs[column]))
+    if isinstance(values.dtype, pandas.CategoricalDtype):
+        values = values.astype(values.dtype.categories.dtype if not values.isna().any() else object)
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "iub":
+        return np.asarray(values.to_numpy())
+    if values.dtype.kind in "iu" and not values.isna().any():
+        return np.asarray(values.to_numpy(dtype=np.int64))
+    if pandas.api.types.is_numeric_dtype(values.dtype):
+        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.asarray(values.astype(object).where(values.notna(), None).to_numpy(dtype=object))

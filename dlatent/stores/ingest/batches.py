@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +13,28 @@ import scipy.sparse as sp
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource
+from dlatent.stores.limits import Limits
+from dlatent.stores.strict import MissingChunks
 
 Values: TypeAlias = npt.NDArray[Any]
 """A one-dimensional array: labels, identifiers or names."""
 
 BatchFunction: TypeAlias = Callable[[int], Iterator[tuple[int, Any]]]
 """From bytes per batch to the first row and the matrix of each batch."""
+
+IndexBase = Literal["auto", 0, 1]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller asked for: labels, features and ids as given to `ingest`, those of other files left out."""
+
+    labels: str | Sequence[str] | None
+    features: str | Sequence[str] | int | None
+    ids: str | None
+    index_base: IndexBase
+    missing_chunks: MissingChunks
+    limits: Limits
 
 
 @dataclass(frozen=True)
@@ -29,68 +44,8 @@ class LabelSets:
     values: Values
     counts: npt.NDArray[np.int64]
 
-    def take(self, keep: npt.NDArray[np.bool_]) -> LabelSets:
-        """The label sets of the rows where `keep` holds."""
+    def __getitem__(self, keep: npt.NDArray[np.bool_]) -> LabelSets:
         return LabelSets(self.values[np.repeat(keep, self.counts)], self.counts[keep])
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Consecutive rows of a file.
-
-    `features`, a csr_array (indices in any order, duplicates allowed) or a dense matrix; `labels`, one per row;
-    `label_sets`, any number per row; `targets`, a numeric matrix with one column per output; `ids`, the name of each
-    row; `place`, which names row i of the batch in messages.
-    """
-
-    features: Any
-    place: Callable[[int], str]
-    labels: Values | None = None
-    label_sets: LabelSets | None = None
-    targets: Any = None
-    ids: Values | None = None
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self.features.shape[0])
-
-
-class Reader(ABC):
-    """One input, read from its beginning to its end.
-
-    `description` names the input in messages; `columns` is None where only reading tells; `least_bytes`, what the rows
-    take in memory or on disk at least, as far as the beginning of the file tells; `label_name` is the column
-    in which single labels are stored; `categories` names the classes 0, 1, … of integer labels or the columns of
-    `targets`; `numeric_text` says that labels come as text and are numbers where all of them look like numbers.
-    """
-
-    numeric_text = False
-
-    def __init__(self, description: str, total_bytes: int | None) -> None:
-        self.description = description
-        self.total_bytes = total_bytes
-        self.bytes_done = 0
-        self.columns: int | None = None
-        self.least_bytes = 0
-        self.column_names: Values | None = None
-        self.label_name = "label"
-        self.categories: Values | None = None
-        self.notes: list[str] = []
-
-    @abstractmethod
-    def batches(self, batch_bytes: int) -> Iterator[Batch]:
-        """The rows in order, in batches of about `batch_bytes` bytes."""
-
-    def close(self) -> None:
-        """Close what is open; readers that hold nothing open need not say so."""
-        return
-
-    def column(self, index: int) -> str:
-        """Name of a column for messages."""
-        names = self.column_names
-        named = f" ({str(names[index])!r})" if names is not None and index < len(names) else ""
-        return f"column {index + 1}{named}"
 
 
 class Mark(NamedTuple):
@@ -102,79 +57,124 @@ class Mark(NamedTuple):
     line: int = 1
 
 
-class FilesReader(Reader):
-    """Files that continue one another, read in their order, from any mark on."""
-
-    def __init__(self, locations: Sequence[str]) -> None:
-        self._sources = [ByteSource(location) for location in locations]
-        super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
-
-    @abstractmethod
-    def _batches_of(self, source: ByteSource, batch_bytes: int, mark: Mark) -> Iterator[tuple[Batch, Mark]]:
-        """The rows of one file behind a mark in it, in batches as those of `batches`, each with the mark behind it."""
-
-    def batches(self, batch_bytes: int) -> Iterator[Batch]:
-        """The rows of all files."""
-        return (batch for batch, _ in self.batches_from(Mark(), batch_bytes))
-
-    def batches_from(self, mark: Mark, batch_bytes: int) -> Iterator[tuple[Batch, Mark]]:
-        """The rows of all files behind a mark, each batch with the mark behind it."""
-        before = sum(source.size for source in self._sources[: mark.file])
-        for number, source in enumerate(self._sources[mark.file :], mark.file):
-            begin = mark if number == mark.file else Mark(number)
-            for batch, behind in self._batches_of(source, batch_bytes, begin):
-                self.bytes_done = before + min(source.position, source.size)
-                yield batch, behind
-            before = self.bytes_done = before + source.size
+START = Mark()
 
 
-@dataclass
-class RowColumns:
-    """Labels, targets and identifiers that are known for all rows before the first batch is read."""
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive rows of a file.
 
-    rows: int
-    labels: Values | None = None
-    targets: Any = None
+    `features`, a csr_array (indices in any order, duplicates allowed) or a dense matrix; `place`, which names row i of
+    the batch in messages; `labels`, one for each row (n,), a column for each output (n, b), or sets of any size; `ids`,
+    the name of each row; `done`, the bytes of the input that were read for it and those before; `behind`, where the
+    next one begins.
+    """
+
+    features: Any
+    place: Callable[[int], str]
+    labels: Any = None
     ids: Values | None = None
-    source: str = "labels"
+    done: int = 0
+    behind: Mark = START
 
-    def __post_init__(self) -> None:
-        for name, values, dimensions in (
-            ("labels", self.labels, 1),
-            ("targets", self.targets, 2),
-            ("identifiers", self.ids, 1),
-        ):
-            if values is not None and values.ndim != dimensions:
-                raise DataError(f"{self.source}: {name} of shape {values.shape}; expected {dimensions} dimension(s)")
-            if values is not None and values.shape[0] != self.rows:
-                raise DataError(
-                    f"{self.source}: {values.shape[0]} {name} for {self.rows} rows; give exactly one for each row"
-                )
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.features.shape[0])
 
-    def batch(self, features: Any, start: int, place: Callable[[int], str]) -> Batch:
-        """The batch of rows `[start, start + n)` with what belongs to them."""
-        part = slice(start, start + int(features.shape[0]))
-        return Batch(
-            features,
-            place,
-            labels=None if self.labels is None else self.labels[part],
-            targets=None if self.targets is None else self.targets[part],
-            ids=None if self.ids is None else self.ids[part],
+    def take(self, keep: npt.NDArray[np.bool_]) -> Batch:
+        """The rows where `keep` holds; their places are lost."""
+        labels = None if self.labels is None else self.labels[keep]
+        return replace(
+            self, features=self.features[keep], labels=labels, ids=None if self.ids is None else self.ids[keep]
         )
 
 
-class MatrixReader(Reader):
-    """An input that is one matrix: `_read` reads it, and `_rows` is what is known of its rows."""
+@dataclass
+class Reader:
+    """One input, read from its beginning to its end.
 
-    _read: BatchFunction
-    _rows: RowColumns
+    `description` names the input in messages; `batches` gives the rows behind a mark in order, in batches of about so
+    many bytes (only `files_reader` makes readers that begin anywhere); `columns` is None where only reading tells;
+    `least_bytes`, what the rows take in memory or on disk at least, as far as the beginning of the file tells;
+    `label_name` is the column in which single labels are stored; `categories` names the classes 0, 1, … of integer
+    labels or the outputs; `numeric_text` says that labels come as text and are numbers where all of them look like
+    numbers; `close` closes what is open.
+    """
 
-    def batches(self, batch_bytes: int) -> Iterator[Batch]:
-        """The rows in order."""
-        for start, features in self._read(batch_bytes):
-            read = int((self.total_bytes or 0) * (start + features.shape[0]) / max(self._rows.rows, 1))
-            self.bytes_done = max(self.bytes_done, read)
-            yield self._rows.batch(features, start, partial(numbered, self.description, start))
+    description: str
+    total_bytes: int | None
+    batches: Callable[[int, Mark], Iterator[Batch]]
+    columns: int | None = None
+    least_bytes: int = 0
+    column_names: Values | None = None
+    label_name: str = "label"
+    categories: Values | None = None
+    numeric_text: bool = False
+    notes: tuple[str, ...] = ()
+    close: Callable[[], None] = lambda: None
+
+    def column(self, index: int) -> str:
+        """Name of a column for messages."""
+        names = self.column_names
+        named = f" ({str(names[index])!r})" if names is not None and index < len(names) else ""
+        return f"column {index + 1}{named}"
+
+
+def files_reader(
+    sources: Sequence[ByteSource], batches_of: Callable[[ByteSource, int, Mark], Iterator[Batch]], **known: Any
+) -> Reader:
+    """A reader of files that continue one another.
+
+    Parameters: `batches_of`, from a file, bytes per batch and a mark in it to the batches behind that; `known`, other
+    fields of the reader.
+    """
+
+    def batches(batch_bytes: int, mark: Mark) -> Iterator[Batch]:
+        before = sum(source.size for source in sources[: mark.file])
+        for number, source in enumerate(sources[mark.file :], mark.file):
+            for batch in batches_of(source, batch_bytes, mark if number == mark.file else Mark(number)):
+                yield replace(batch, done=before + min(source.position, source.size))
+            before += source.size
+
+    description = ", ".join(source.name for source in sources)
+    return Reader(description, sum(source.size for source in sources), batches, **known)
+
+
+def matrix_reader(
+    description: str,
+    total_bytes: int | None,
+    shape: tuple[int, int],
+    read: BatchFunction,
+    *,
+    labels: Values | None = None,
+    ids: Values | None = None,
+    source: str = "",
+    **known: Any,
+) -> Reader:
+    """A reader of one matrix, which `read` gives, whose labels and identifiers are known of all rows beforehand.
+
+    Errors: DataError naming the `source` of labels or identifiers that are not one for each row.
+    """
+    rows, columns = shape
+    for name, values, most in (("labels", labels, 2), ("identifiers", ids, 1)):
+        if values is not None and not 1 <= values.ndim <= most:
+            raise DataError(f"{source}: {name} of shape {values.shape}; expected one for each row")
+        if values is not None and len(values) != rows:
+            raise DataError(f"{source}: {len(values)} {name} for {rows} rows; give exactly one for each row")
+
+    def batches(batch_bytes: int, _: Mark) -> Iterator[Batch]:
+        for start, features in read(batch_bytes):
+            part = slice(start, start + int(features.shape[0]))
+            yield Batch(
+                features,
+                partial(numbered, description, start),
+                labels=None if labels is None else labels[part],
+                ids=None if ids is None else ids[part],
+                done=int((total_bytes or 0) * part.stop / max(rows, 1)),
+            )
+
+    return Reader(description, total_bytes, batches, columns, **known)
 
 
 def is_sparse(features: Any) -> TypeGuard[sp.csr_array]:
@@ -185,13 +185,3 @@ def is_sparse(features: Any) -> TypeGuard[sp.csr_array]:
 def numbered(description: str, start: int, row: int) -> str:
     """The name of row `start + row`, counted from 1."""
     return f"{description} row {start + row + 1}"
-
-
-def row_cuts(indptr: npt.NDArray[np.integer[Any]], entries: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with at most `entries` stored values each (or one row), in order."""
-    rows, start = len(indptr) - 1, 0
-    while start < rows:
-        stop = int(np.searchsorted(indptr, int(indptr[start]) + entries, side="right")) - 1
-        stop = min(max(stop, start + 1), start + max(entries, 1), rows)
-        yield start, stop
-        start = stop

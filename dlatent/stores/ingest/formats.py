@@ -1,133 +1,113 @@
-"""Which format a file has, and the reader for it."""
+"""Which format a file has, and the reader for it.
+
+A format is one entry of `FORMATS` and one of `Format`, and a function from locations, what the caller wants and a
+directory for temporary files to a `Reader`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import plain_suffix, text_lines
 from dlatent.stores.guard import guarded
-from dlatent.stores.ingest.annotated import AnnotatedReader
-from dlatent.stores.ingest.arrays import NpyReader, NpzReader
-from dlatent.stores.ingest.batches import Reader, Values
-from dlatent.stores.ingest.matrix_market import MatrixMarketReader
-from dlatent.stores.ingest.svmlight import IndexBase, SvmlightReader
-from dlatent.stores.ingest.tables import CsvReader, ParquetReader
-from dlatent.stores.limits import DEFAULT, Limits
+from dlatent.stores.ingest.annotated import open_h5ad, open_zarr
+from dlatent.stores.ingest.arrays import open_npy, open_npz
+from dlatent.stores.ingest.batches import Reader, Values, Wanted
+from dlatent.stores.ingest.matrix_market import open_matrix_market
+from dlatent.stores.ingest.svmlight import open_svmlight
+from dlatent.stores.ingest.tables import open_csv, open_parquet
 from dlatent.stores.location import NETCDF, along, is_node, local_path, zarr_location
-from dlatent.stores.strict import MissingChunks
 
 Format = Literal["svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr"]
-FORMATS = get_args(Format)
 
-BY_SUFFIX = {
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".dat": "svmlight",
-    ".mtx": "matrixmarket",
-    ".npz": "npz",
-    ".npy": "npy",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".h5ad": "h5ad",
-    ".zarr": "zarr",
+
+class Kind(NamedTuple):
+    """A format: what opens it, its extensions, which of "labels", "features" and "ids" the caller may name in it, and
+    whether several files are one matrix (by `files_reader`, so that their ingest can be resumed)."""
+
+    open: Callable[[Sequence[str], Wanted, Path], Reader]
+    suffixes: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    several: bool = False
+
+
+FORMATS: dict[str, Kind] = {
+    "svmlight": Kind(open_svmlight, (".svm", ".svmlight", ".libsvm", ".dat"), several=True),
+    "matrixmarket": Kind(open_matrix_market, (".mtx",)),
+    "npz": Kind(open_npz, (".npz",), ("labels", "features", "ids")),
+    "npy": Kind(open_npy, (".npy",)),
+    "csv": Kind(open_csv, (".csv", ".tsv"), ("labels", "features", "ids"), several=True),
+    "parquet": Kind(open_parquet, (".parquet", ".pq"), ("labels", "features", "ids"), several=True),
+    "h5ad": Kind(open_h5ad, (".h5ad",), ("labels",)),
+    "zarr": Kind(open_zarr, (".zarr",), ("labels",)),
 }
 
-SEVERAL = ("svmlight", "csv", "parquet")
-"""Formats of which several files can be ingested as one matrix."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the caller asked for: labels, features and ids as given to `ingest`."""
-
-    labels: str | Sequence[str] | None
-    features: str | Sequence[str] | int | None
-    ids: str | None
-    index_base: IndexBase
-    missing_chunks: MissingChunks = "raise"
-    limits: Limits = DEFAULT
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A reader, and what comes from elsewhere: a file of labels, names of features, the number of features."""
-
-    reader: Reader
-    label_file: str | None = None
-    names: Values | None = None
-    columns: int | None = None
+TABLES = ("csv", "parquet")
+"""Formats whose columns have names, so that several may be wanted."""
 
 
 def detect(locations: Sequence[str], format: str | None) -> str:
-    """The format of the files: as given, or by their extensions."""
-    if format is not None:
-        if format not in FORMATS:
-            raise DataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
-        found = {format}
-    else:
-        found = {_detect_one(location) for location in locations}
-    if len(found) > 1:
-        raise DataError(f"the files are of different formats ({', '.join(sorted(found))}); ingest them one by one")
-    name = found.pop()
-    if len(locations) > 1 and name not in SEVERAL:
-        raise DataError(f"several files at once are read for {', '.join(SEVERAL)} only; ingest {name} one by one")
+    """The format of the files: as the caller says, or by their extensions."""
+    if format is not None and format not in FORMATS:
+        raise DataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
+    names = {format or _detect_one(location) for location in locations}
+    if len(names) > 1:
+        raise DataError(f"the files are of different formats ({', '.join(sorted(names))}); ingest them one by one")
+    (name,) = names
+    if len(locations) > 1 and not FORMATS[name].several:
+        raise DataError(f"several files at once are read for {_several()} only; ingest {name} one by one")
     return name
 
 
-def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory: Path) -> Opened:
-    """The reader for the files; `directory` is for temporary files."""
-    if format in ("csv", "parquet"):
-        return _open_table(locations, format, wanted)
-    columns = wanted.features if isinstance(wanted.features, int) else None
-    names = None if format == "npz" and _is_key(wanted.features) else _names(wanted.features)
-    if wanted.labels is not None and not isinstance(wanted.labels, str):
-        raise DataError(f"several label columns are read from csv and parquet only; name one for {format}")
-    label_file = wanted.labels if wanted.labels is not None and _is_there(wanted.labels) else None
-    inside = None if label_file else wanted.labels
-    if inside is not None and format in ("svmlight", "matrixmarket", "npy"):
-        raise DataError(f"labels {inside!r} is no file, and {format} has no named labels; give the path of a file")
-    if wanted.ids is not None and format != "npz":
-        raise DataError(f"ids name a column of csv and parquet or a key of npz; {format} files have none")
-    location = locations[0]
-    if format == "svmlight":
-        reader: Reader = SvmlightReader(locations, index_base=wanted.index_base)
-    elif format == "matrixmarket":
-        reader = MatrixMarketReader(location, directory)
-    elif format == "npz":
-        terms = wanted.features if names is None and isinstance(wanted.features, str) else None
-        reader = NpzReader(location, directory, labels=inside, ids=wanted.ids, terms=terms)
-    elif format == "npy":
-        reader = NpyReader(location, directory)
+def require_recordable(format: str) -> None:
+    """Refuse a format whose rows are read as fast as a checkpoint of them would be, or all before any is written.
+
+    Errors: DataError.
+    """
+    if not FORMATS[format].several:
+        raise DataError(f"an ingest of {format} cannot go on where it was, only one of {_several()}; leave resume away")
+
+
+def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory: Path) -> tuple[Reader, str | None]:
+    """The reader for the files, and the file with labels of all rows, if any; `directory` is for temporary files.
+
+    Errors: DataError for what the format has not; for more features or bytes than the limits allow.
+    """
+    kind, labels, features = FORMATS[format], wanted.labels, wanted.features
+    label_file = labels if isinstance(labels, str) and _is_there(labels) else None
+    labels = labels if label_file is None else None
+    names = None
+    if format in TABLES:
+        if isinstance(features, int):
+            raise DataError(f"features is {features}; give the names of the columns to read from the table")
     else:
-        reader = AnnotatedReader(
-            location,
-            directory,
-            zarr_store=format == "zarr",
-            labels=inside,
-            missing_chunks=wanted.missing_chunks,
-            limits=wanted.limits,
-        )
-    return Opened(reader, label_file, names, columns if names is None else len(names))
+        if labels is not None and not isinstance(labels, str):
+            raise DataError(f"several label columns are read from csv and parquet only; name one for {format}")
+        if labels is not None and "labels" not in kind.names:
+            raise DataError(f"labels {labels!r} is no file, and {format} has no named labels; give the path of a file")
+        if wanted.ids is not None and "ids" not in kind.names:
+            raise DataError(f"ids name a column of csv and parquet or a key of npz; {format} files have none")
+        if not (isinstance(features, str) and "features" in kind.names and not _is_there(features)):
+            names = _names(features)
+    announced = features if isinstance(features, int) else None if names is None else len(names)
+    inside = replace(wanted, labels=labels, features=None if announced is not None else features)
+    reader = kind.open(locations, inside, directory)
+    limits = replace(wanted.limits, features=max(wanted.limits.features, announced or 0))
+    limits.check_features(reader.columns or 0, reader.description)
+    limits.check_size(reader.least_bytes, reader.total_bytes, reader.description)
+    reader.columns = announced if reader.columns is None else reader.columns
+    reader.column_names = reader.column_names if names is None else names
+    return reader, label_file
 
 
-def _open_table(locations: Sequence[str], format: str, wanted: Wanted) -> Opened:
-    if isinstance(wanted.features, int):
-        raise DataError(f"features is {wanted.features}; give the names of the columns to read from the table")
-    features = [wanted.features] if isinstance(wanted.features, str) else wanted.features
-    label_file = wanted.labels if isinstance(wanted.labels, str) and _is_there(wanted.labels) else None
-    kind = CsvReader if format == "csv" else ParquetReader
-    labels = None if label_file else wanted.labels
-    reader = kind(locations, labels=labels, features=features, ids=wanted.ids)
-    return Opened(reader, label_file)
+def _several() -> str:
+    return ", ".join(name for name, kind in FORMATS.items() if kind.several)
 
 
 def _detect_one(location: str) -> str:
@@ -136,12 +116,13 @@ def _detect_one(location: str) -> str:
     suffix = plain_suffix(location)
     if suffix in NETCDF:
         raise DataError(f"{location} is a netCDF file, which a fit reads as it is; {along(location)}")
-    if suffix not in BY_SUFFIX:
+    name = next((name for name, kind in FORMATS.items() if suffix in kind.suffixes), None)
+    if name is None:
         raise DataError(
             f"{location}: the extension {suffix!r} says nothing about the format; give format= one of "
             f"{', '.join(FORMATS)}"
         )
-    return BY_SUFFIX[suffix]
+    return name
 
 
 def _is_there(location: str) -> bool:
@@ -149,10 +130,6 @@ def _is_there(location: str) -> bool:
     are."""
     path = local_path(location)
     return path is None or path.is_file() or is_node(zarr_location(location))
-
-
-def _is_key(features: object) -> bool:
-    return isinstance(features, str) and not _is_there(features)
 
 
 def _names(features: str | Sequence[str] | int | None) -> Values | None:

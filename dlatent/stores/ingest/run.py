@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -20,12 +20,11 @@ from dlatent.stores.beside import discard, make
 from dlatent.stores.byte_source import directory_size, file_name, file_size
 from dlatent.stores.checkpoint import checkpoint_of_store
 from dlatent.stores.guard import guarded
-from dlatent.stores.ingest.formats import Format, Wanted, detect, open_reader
-from dlatent.stores.ingest.job import Job, Progress
-from dlatent.stores.ingest.recorded import about_ingest, recorded_batches, require_recordable
-from dlatent.stores.ingest.svmlight import IndexBase
-from dlatent.stores.ingest.targets import Column, Outputs
-from dlatent.stores.ingest.weighting import Weighting, ZeroRows
+from dlatent.stores.ingest.batches import START, IndexBase, Wanted
+from dlatent.stores.ingest.formats import Format, detect, open_reader, require_recordable
+from dlatent.stores.ingest.job import Job, Progress, about_ingest, recorded_batches
+from dlatent.stores.ingest.treatment import Treatment, Weighting, ZeroRows
+from dlatent.stores.ingest.writer import Column, Outputs
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import local_path, place_text
 from dlatent.stores.places import require_apart
@@ -176,24 +175,22 @@ def ingest(
     (100, 3)
     """
     started = time.perf_counter()
-    _check_options(weighting, zero_rows, block_bytes, dtype, index_base, missing)
-    if missing == "nan" and (weighting != "none" or unit_norm):
-        raise DataError("rows with missing values cannot be weighted or scaled; leave tf-idf and unit_norm away")
-    given: Iterable[Any] = source if isinstance(source, Iterable) and not isinstance(source, str) else [source]
-    locations = [place_text(one) for one in given]
+    treatment = Treatment(weighting, unit_norm, zero_rows, block_bytes, dtype, missing)
+    _check_options(treatment, index_base)
+    sources: Iterable[Any] = source if isinstance(source, Iterable) and not isinstance(source, str) else [source]
+    locations = [place_text(one) for one in sources]
     if not locations:
         raise DataError("there is no source file; give at least one")
     require_apart(destination, *locations, labels, features)
-    found = detect(locations, format)
-    for location in locations if found != "zarr" else ():  # refuses what is not there before it replaces anything
+    kind = detect(locations, format)
+    for location in locations if kind != "zarr" else ():  # refuses what is not there before it replaces anything
         file_size(location)
     limits = Limits(max_features, max_expansion)
     wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks, limits)
-    treatment = (weighting, unit_norm, zero_rows, block_bytes, dtype)
     with contextlib.ExitStack() as stack:
         if resume:
-            require_recordable(found)
-            options = {"format": found, "wanted": asdict(wanted), "treatment": treatment, "missing": missing}
+            require_recordable(kind)
+            options = {"format": kind, "wanted": asdict(wanted), **asdict(treatment)}
             checkpoint = stack.enter_context(checkpoint_of_store(destination, about_ingest(locations, options)))
             overwrite = overwrite or left_by(destination, checkpoint.identity)
         root = stack.enter_context(new_store(destination, kind="data", overwrite=overwrite))
@@ -201,12 +198,12 @@ def ingest(
             sign(root, checkpoint.identity)
         directory = stack.enter_context(scratch(destination))
         with guarded(", ".join(locations)):
-            opened = open_reader(locations, found, wanted, directory)
-        with contextlib.closing(opened.reader) as reader:
-            job = Job(root, opened, directory, *treatment, progress, holes=missing == "nan", limits=limits)
-            job.run(partial(recorded_batches, reader, checkpoint) if resume else reader.batches)
-            marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
-            root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": found}
+            reader, label_file = open_reader(locations, kind, wanted, directory)
+        stack.callback(reader.close)
+        job = Job(root, reader, label_file, treatment, limits, directory, progress)
+        job.run(partial(recorded_batches, reader, checkpoint) if resume else lambda size: reader.batches(size, START))
+        marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
+        root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": kind}
     return IngestReport(
         destination=masked(os.fspath(destination)),
         shape=job.shape,
@@ -215,7 +212,7 @@ def ingest(
         sparse=isinstance(job.writer, CsrWriter),
         rows_dropped=job.dropped,
         duplicates_summed=job.repairs.duplicates,
-        bytes_read=opened.reader.bytes_done,
+        bytes_read=reader.total_bytes or 0,
         bytes_written=directory_size(os.fspath(destination)),
         seconds=time.perf_counter() - started,
         labels=_describe(job.labels),
@@ -232,28 +229,28 @@ def scratch(destination: str | os.PathLike[str]) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="dlatent-") as directory:
             yield Path(directory)
         return
-    made = make(Path(os.path.abspath(path)), 0o700)
+    directory_beside = make(Path(os.path.abspath(path)), 0o700)
     try:
-        yield made
+        yield directory_beside
     finally:
-        discard(made)
+        discard(directory_beside)
 
 
-def _check_options(
-    weighting: str, zero_rows: str, block_bytes: int, dtype: str | None, index_base: object, missing: str
-) -> None:
+def _check_options(treatment: Treatment, index_base: object) -> None:
     choices = (
-        ("weighting", weighting, ("none", "tfidf")),
-        ("zero_rows", zero_rows, ("error", "keep", "drop")),
-        ("dtype", dtype, (None, "float32", "float64")),
-        ("index_base", index_base, ("auto", 0, 1)),
-        ("missing", missing, ("raise", "nan")),
+        ("weighting", treatment.weighting, get_args(Weighting)),
+        ("zero_rows", treatment.zero_rows, get_args(ZeroRows)),
+        ("dtype", treatment.dtype, (None, "float32", "float64")),
+        ("index_base", index_base, get_args(IndexBase)),
+        ("missing", treatment.missing, ("raise", "nan")),
     )
     for name, value, accepted in choices:
         if value not in accepted:
             raise DataError(f"{name} is {value!r}; expected one of {', '.join(map(repr, accepted))}")
-    if block_bytes < 1:
-        raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
+    if treatment.block_bytes < 1:
+        raise DataError(f"block_bytes is {treatment.block_bytes}; expected at least 1")
+    if treatment.missing == "nan" and treatment.weighted:
+        raise DataError("rows with missing values cannot be weighted or scaled; leave tf-idf and unit_norm away")
 
 
 def _text(value: Any) -> Any:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
-from dlatent.stores.ingest.batches import Batch, FilesReader, LabelSets, Mark
+from dlatent.stores.ingest.batches import Batch, LabelSets, Mark, Reader, Wanted, files_reader
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 from dlatent.stores.sparse import csr
-
-IndexBase = Literal["auto", 0, 1]
 
 _COMMENT = re.compile(rb"#[^\n]*")
 _SPACES = bytes.maketrans(b"\t\n\r\v\f", b"     ")
@@ -23,32 +23,33 @@ _SPACES = bytes.maketrans(b"\t\n\r\v\f", b"     ")
 LARGEST_INDEX = np.iinfo(np.int32).max - 1
 
 
-class SvmlightReader(FilesReader):
-    """Reads svmlight files one after the other.
+def open_svmlight(locations: Sequence[str], wanted: Wanted, _: Path) -> Reader:
+    """Files one after the other; the number of the first feature, where it is "auto", is 0 where index 0 occurs
+    anywhere and 1 otherwise."""
+    sources = [ByteSource(location) for location in locations]
+    base: int = wanted.index_base if wanted.index_base != "auto" else int(not any(map(_has_index_zero, sources)))
+    note = f"feature indices start at {base} (found by looking for index 0)"
 
-    `index_base` is the number of the first feature; "auto" takes 0 where index 0 occurs anywhere and 1 otherwise.
-    """
-
-    def __init__(self, locations: Sequence[str], *, index_base: IndexBase = "auto") -> None:
-        super().__init__(locations)
-        self._base = (0 if any(map(_has_index_zero, self._sources)) else 1) if index_base == "auto" else index_base
-        if index_base == "auto":
-            self.notes.append(f"feature indices start at {self._base} (found by looking for index 0)")
-
-    def _batches_of(self, source: ByteSource, batch_bytes: int, mark: Mark) -> Iterator[tuple[Batch, Mark]]:
+    def batches_of(source: ByteSource, batch_bytes: int, mark: Mark) -> Iterator[Batch]:
         position = mark.position
         for line, text in source.line_chunks(text_chunk_bytes(batch_bytes), position, mark.line):
             position += len(text)
-            yield self._parse(text, source.name, line), Mark(mark.file, position, line + text.count(b"\n"))
+            features, labels = parse(text, base, source.name, line)
+            behind = Mark(mark.file, position, line + text.count(b"\n"))
+            yield Batch(features, partial(_line_of_row, text, source.name, line), labels, behind=behind)
 
-    def _parse(self, text: bytes, name: str, first_line: int) -> Batch:
-        try:
-            features, sets = parse_fast(text, self._base)
-            if not all(np.all(np.abs(values) < EXACT) for values in (features.data, sets.values)):
-                raise ValueError("a number may have been an integer that was rounded, or no number")
-        except (ValueError, OverflowError):
-            features, sets = parse_strict(text, self._base, name, first_line)
-        return Batch(features, _line_namer(text, name, first_line), label_sets=sets)
+    return files_reader(sources, batches_of, notes=(note,) if wanted.index_base == "auto" else ())
+
+
+def parse(text: bytes, base: int, name: str, first_line: int) -> tuple[Any, LabelSets]:
+    """The rows of whole lines.  Errors: DataError naming the line of what is wrong."""
+    try:
+        features, sets = parse_fast(text, base)
+        if not all(np.all(np.abs(values) < EXACT) for values in (features.data, sets.values)):
+            raise ValueError("a number may have been an integer that was rounded, or no number")
+    except (ValueError, OverflowError):
+        features, sets = parse_strict(text, base, name, first_line)
+    return features, sets
 
 
 def parse_fast(text: bytes, base: int) -> tuple[Any, LabelSets]:
@@ -65,8 +66,8 @@ def parse_fast(text: bytes, base: int) -> tuple[Any, LabelSets]:
     return csr(matrix.data, matrix.indices - base, matrix.indptr, None), LabelSets(values, counts)
 
 
-def parse_strict(text: bytes, base: int, name: str, first_line: int) -> tuple[object, LabelSets]:
-    """The same line by line: accepts indices in any order and repeated ones, and names the line of what is wrong."""
+def parse_strict(text: bytes, base: int, name: str, first_line: int) -> tuple[Any, LabelSets]:
+    """Whole lines one by one: accepts indices in any order and repeated ones, and names the line of what is wrong."""
     data: list[float] = []
     indices: list[int] = []
     ends: list[int] = [0]
@@ -77,12 +78,12 @@ def parse_strict(text: bytes, base: int, name: str, first_line: int) -> tuple[ob
         if not tokens:
             continue
         try:
-            own = [] if b":" in tokens[0] else _row_labels(tokens.pop(0))
+            of_row = [] if b":" in tokens[0] else _row_labels(tokens.pop(0))
             pairs = [_pair(token, base) for token in tokens if not token.startswith(b"qid:")]
         except DataError as error:
             raise DataError(f"{name} line {first_line + offset}: {error}") from None
-        labels += own
-        counts.append(len(own))
+        labels += of_row
+        counts.append(len(of_row))
         indices += [index for index, _ in pairs]
         data += [value for _, value in pairs]
         ends.append(len(data))
@@ -119,15 +120,10 @@ def _pair(token: bytes, base: int) -> tuple[int, float]:
     return int(index) - base, number
 
 
-def _line_namer(text: bytes, name: str, first_line: int) -> Callable[[int], str]:
-    """Names row i of a piece of text by its line; the lines are looked up only when a message needs them."""
-
-    def place(row: int) -> str:
-        full = (i for i, line in enumerate(text.split(b"\n")) if line.partition(b"#")[0].split())
-        offset = next(line for number, line in enumerate(full) if number == row)
-        return f"{name} line {first_line + offset}"
-
-    return place
+def _line_of_row(text: bytes, name: str, first_line: int, row: int) -> str:
+    """Names row `row` of a piece of text by its line, which is looked up only when a message needs it."""
+    full = [offset for offset, line in enumerate(text.split(b"\n")) if line.partition(b"#")[0].split()]
+    return f"{name} line {first_line + full[row]}"
 
 
 def _has_index_zero(source: ByteSource) -> bool:

@@ -1,19 +1,21 @@
-"""Writes row batches, labels and names as an AnnData-layout Zarr store, in whole chunks and bounded memory."""
+"""Row batches, labels and names as an AnnData-layout Zarr store, written in whole chunks and bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError
 from dlatent.stores.chunked import ALL_WRITTEN, GrowingArray, write_array
-from dlatent.stores.ingest.batches import Values, is_sparse
-from dlatent.stores.ingest.targets import Column, Outputs
+from dlatent.stores.ingest.batches import LabelSets, Values, is_sparse
 from dlatent.stores.labels import BEFORE, ROWS_BEFORE
+from dlatent.stores.numbers import numbers_of
 from dlatent.stores.sparse import ARRAY_ENCODING, CHUNK_ELEMENTS, CsrWriter
 
 NAMES_PER_CHUNK = 1 << 14
@@ -81,33 +83,33 @@ def write_feature_names(root: zarr.Group, names: Values | None, columns: int) ->
     writer.close()
 
 
-def write_column(root: zarr.Group, column: Column) -> None:
-    """One label per row as a column of `obs`; classes as a categorical, where -1 means unlabelled."""
-    obs = _child(root, "obs")
-    obs.attrs.update(_frame([column.name]))
-    if column.classes is None:
-        values = column.values.astype(np.uint8) if column.values.dtype.kind == "b" else column.values
-        write_vector(obs, column.name, values)
-        return
-    attributes = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
-    group = obs.create_group(column.name, attributes=attributes)
-    write_vector(group, "codes", column.values)
-    write_vector(group, "categories", column.classes)
-
-
-def write_outputs(root: zarr.Group, outputs: Outputs) -> None:
-    """Several outputs per row as `obsm/Y`, the names of its columns as `uns/Y_names`."""
-    obsm = _child(root, "obsm")
-    matrix = outputs.matrix
-    writer: CsrWriter | DenseWriter
-    if is_sparse(matrix):
-        writer = CsrWriter(obsm.create_group("Y"), columns=matrix.shape[1], dtype=matrix.dtype)
-    else:
-        writer = DenseWriter(obsm, "Y", matrix.shape[1], matrix.dtype, 8 * CHUNK_ELEMENTS)
-    writer.append(matrix)
-    writer.close()
-    if outputs.names is not None:
-        write_vector(_child(root, "uns"), "Y_names", outputs.names)
+def write_labels(root: zarr.Group, labels: Column | Outputs | None) -> Column | Outputs | None:
+    """One label per row as a column of `obs`, classes as a categorical, where -1 means unlabelled; several outputs per
+    row as `obsm/Y`, the names of its columns as `uns/Y_names`.  Returns the labels under the name that they got."""
+    if isinstance(labels, Outputs):
+        matrix, obsm = labels.matrix, _child(root, "obsm")
+        writer: CsrWriter | DenseWriter
+        if is_sparse(matrix):
+            writer = CsrWriter(obsm.create_group("Y"), columns=matrix.shape[1], dtype=matrix.dtype)
+        else:
+            writer = DenseWriter(obsm, "Y", matrix.shape[1], matrix.dtype, 8 * CHUNK_ELEMENTS)
+        writer.append(matrix)
+        writer.close()
+        if labels.names is not None:
+            write_vector(_child(root, "uns"), "Y_names", labels.names)
+    elif labels is not None:
+        obs, name = _child(root, "obs"), labels.name  # which must be that of a member of a Zarr group
+        labels = replace(labels, name=name.replace("/", "_") if name not in ("", ".", "..", "_index") else "label")
+        obs.attrs.update(_frame([labels.name]))
+        if labels.classes is None:
+            values = labels.values.astype(np.uint8) if labels.values.dtype.kind == "b" else labels.values
+            write_vector(obs, labels.name, values)
+        else:
+            attributes = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
+            group = obs.create_group(labels.name, attributes=attributes)
+            write_vector(group, "codes", labels.values)
+            write_vector(group, "categories", labels.classes)
+    return labels
 
 
 def write_vector(group: zarr.Group, name: str, values: Values) -> None:
@@ -126,3 +128,113 @@ def _child(root: zarr.Group, name: str) -> zarr.Group:
     child = root[name]
     assert isinstance(child, zarr.Group)
     return child
+
+
+@dataclass(frozen=True)
+class Column:
+    """One label per row: numbers, or codes of named classes (-1: unlabelled)."""
+
+    name: str
+    values: Values
+    classes: Values | None = None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Several outputs per row: a dense or CSR matrix with rows as samples, and the names of its columns."""
+
+    matrix: Any
+    names: Values | None
+
+
+class LabelCollector:
+    """Holds the labels in memory (text as class numbers, about 8 bytes a row) until all rows have been seen."""
+
+    def __init__(self, name: str, categories: Values | None, *, numeric_text: bool) -> None:
+        self._name = name
+        self._categories = categories
+        self._numeric_text = numeric_text
+        self._plain: list[Values] = []
+        self._codes: list[npt.NDArray[np.int32]] = []
+        self._known: dict[str, int] = {}
+        self._sets: list[LabelSets] = []
+        self._outputs: list[Any] = []
+
+    def add(self, labels: Any) -> None:
+        """Take the labels of a batch, in any of its forms."""
+        if isinstance(labels, LabelSets):
+            self._sets.append(labels)
+        elif labels is not None and labels.ndim == 2:
+            self._outputs.append(labels)
+        elif labels is not None and labels.dtype.kind in "biuf":
+            self._plain.append(labels)
+        elif labels is not None and labels.dtype.kind not in "OUST":
+            raise DataError(f"the labels are of type {labels.dtype}; give numbers or text")
+        elif labels is not None:
+            self._codes.append(np.fromiter(map(self._code, labels.tolist()), dtype=np.int32, count=len(labels)))
+
+    def finish(self) -> Column | Outputs | None:
+        """The labels of all rows, or None where there were none."""
+        if self._plain and self._codes:
+            raise DataError(f"the labels {self._name!r} are numbers in some rows, text in others; make them one kind")
+        if self._outputs:
+            return Outputs(np.concatenate(self._outputs), self._categories)
+        if self._sets:
+            return self._finish_sets()
+        if self._codes:
+            return self._finish_text()
+        return self._finish_plain() if self._plain else None
+
+    def _code(self, value: Any) -> int:
+        """Number of a class; None, NaN and empty text are no class."""
+        text = label_text(value)
+        return self._known.setdefault(text, len(self._known)) if text else -1
+
+    def _finish_plain(self) -> Column:
+        values = np.concatenate(self._plain)
+        names: Any = self._categories
+        coded = names is not None and values.dtype.kind in "iu" and len(np.unique(names)) == len(names)
+        if coded and int(values.min(initial=0)) >= -1 and int(values.max(initial=0)) < len(names):
+            return Column(self._name, values.astype(np.int32), names)
+        return Column(self._name, values)
+
+    def _finish_text(self) -> Column:
+        codes = np.concatenate(self._codes)
+        names = np.array(list(self._known), dtype=str)
+        numbers = numbers_of(self._known) if self._numeric_text and self._known else None
+        if numbers is None:
+            order = np.argsort(names)
+            rank = np.empty(len(names) + 1, dtype=np.int32)
+            rank[order], rank[-1] = np.arange(len(names)), -1
+            return Column(self._name, rank[codes], names[order])
+        if np.all(codes >= 0):
+            return Column(self._name, numbers[codes])
+        return Column(self._name, np.append(numbers.astype(np.float64), np.nan)[codes])
+
+    def _finish_sets(self) -> Column | Outputs | None:
+        values = _whole(np.concatenate([sets.values for sets in self._sets]))
+        counts = np.concatenate([sets.counts for sets in self._sets])
+        if not len(values):
+            return None
+        if np.all(counts == 1):
+            return Column(self._name, values)
+        classes, codes = np.unique(values, return_inverse=True)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        shape = (len(counts), len(classes))
+        matrix = sp.csr_array((np.ones(len(codes), dtype=np.float32), codes.ravel(), indptr), shape=shape)
+        matrix.sum_duplicates()
+        matrix.data[:] = 1
+        return Outputs(matrix, classes.astype(str))
+
+
+def label_text(value: Any) -> str:
+    """A label as text, empty where there is none."""
+    if value is None or value != value:
+        return ""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _whole(values: Values) -> Values:
+    """Numbers as integers where all of them are."""
+    fine = np.all(np.isfinite(values)) and np.all(values == np.floor(values)) and np.all(np.abs(values) < 2**53)
+    return values.astype(np.int64) if fine else values
