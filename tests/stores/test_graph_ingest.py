@@ -22,8 +22,9 @@ from dlatent import ingest, ingest_graph, open_graph
 from dlatent.arrays import Graph
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.graph import common_neighbours, stored
+from dlatent.stores.graph import direction as directions
 from dlatent.stores.graph import ingest as ingesting
+from dlatent.stores.graph import matrices
 from dlatent.stores.sparse import write_csr
 from tests.law_examples import examples
 
@@ -95,8 +96,8 @@ def test_what_is_ingested_is_what_opens(
     with pytest.MonkeyPatch.context() as patch:
         if small:  # blocks of one row, and of one pair
             patch.setattr(ingesting, "BATCH_BYTES", 1)
-            patch.setattr(common_neighbours, "BLOCK_ENTRIES", 3)
-            patch.setattr(common_neighbours, "BLOCK_PAIRS", 2)
+            patch.setattr(directions, "BLOCK_ENTRIES", 3)
+            patch.setattr(directions, "BLOCK_PAIRS", 2)
         expected = opened_or_refused(source, direction, form)
         if isinstance(expected, str):
             with pytest.raises(DataError) as refused:
@@ -105,7 +106,7 @@ def test_what_is_ingested_is_what_opens(
             assert not [path for path in tmp_path.iterdir() if "out.zarr" in path.name]
             return
         report = ingest_graph(source, tmp_path / "out.zarr", samples=9, direction=direction)
-        patch.setattr(stored, "check_symmetric", lambda *_: pytest.fail("a store that was checked is checked again"))
+        patch.setattr(matrices, "check_symmetric", lambda *_: pytest.fail("a store that was checked is checked again"))
         opened = open_graph(tmp_path / "out.zarr", samples=9)
     np.testing.assert_array_equal(dense(opened), dense(expected))
     degrees = np.count_nonzero(dense(expected), axis=1)

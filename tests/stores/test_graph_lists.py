@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dlatent import open_graph
 from dlatent.errors import DataError
-from dlatent.stores.graph import files as edge_files
+from dlatent.stores.graph import edges as edge_lists
 from tests.law_examples import examples
 
 NAMES = np.array(["007", "a b", "NA", "nan", "é", "x,y", "7"])
@@ -79,7 +79,7 @@ def test_every_form_of_a_list_gives_the_same_graph(
     options: dict[str, Any] = {"ids": ids} if ids is not None else {"samples": 7}
     expected = directed(edges, weights)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edge_files, "ROWS", 3)
+        patch.setattr(edge_lists, "ROWS", 3)
         made = dense(open_graph(given_graph, direction="symmetrise", **options))
         co = dense(open_graph(given_graph, direction="common_neighbours", **options))
     both = expected + expected.T

@@ -55,7 +55,7 @@ def test_an_ingested_precision_opens_unchecked(tmp_path: Path, monkeypatch: pyte
         report = ingest_graph(source, place, precision=True)
         assert (report.edges, report.samples, report.isolated, report.largest_degree) == (8, 9, 0, 2)
         with monkeypatch.context() as patch:
-            patch.setattr("dlatent.stores.graph.stored.check_symmetric", None)
+            patch.setattr("dlatent.stores.graph.matrices.check_symmetric", None)
             np.testing.assert_array_equal(loaded(open_precision(place)), CHAIN.toarray())
         assert verify(place).whole
 
@@ -71,7 +71,7 @@ def test_symmetry_is_checked_by_blocks(block_bytes: int, row: int, column: int, 
     given_matrix: Any = sp.csr_array(changed)
     with pytest.MonkeyPatch.context() as patch:
         if stored:
-            patch.setattr("dlatent.stores.graph.stored.BLOCK_BYTES", block_bytes)
+            patch.setattr("dlatent.stores.graph.matrices.BLOCK_BYTES", block_bytes)
             given_matrix = zarr.create_group(zarr.storage.MemoryStore())
             write_csr(given_matrix, [sp.csr_array(changed)])
         if row == column:

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import zarr
 from graph_cases import dense
 
-import dlatent.stores.graph.carry
+import dlatent.stores.graph.reorder
 from dlatent import ingest, open_data, open_graph, read_labels, reorder
 from dlatent.errors import DataError, StoreError
 
@@ -35,7 +35,7 @@ def rows_of(path: Path) -> np.ndarray[Any, Any]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dlatent.stores.graph.carry, "BLOCK_BYTES", 700)
+    monkeypatch.setattr(dlatent.stores.graph.reorder, "BLOCK_BYTES", 700)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dlatent import open_graph
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.graph import stored
+from dlatent.stores.graph import matrices
 from tests.law_examples import examples
 
 
@@ -60,8 +60,8 @@ def test_a_store_is_the_matrix_in_it(matrix: sp.coo_array, block_bytes: int, tmp
     raw_group(tmp_path / "g.zarr", matrix)
     expected = matrix.toarray() - np.diag(np.diag(matrix.toarray()))
     with pytest.MonkeyPatch.context() as patch:
-        opened = stored.open_csr
-        patch.setattr(stored, "open_csr", lambda group, _: opened(group, block_bytes))
+        opened = matrices.open_csr
+        patch.setattr(matrices, "open_csr", lambda group, _: opened(group, block_bytes))
         if (expected == expected.T).all():
             graph = open_graph(tmp_path / "g.zarr")
             np.testing.assert_array_equal(dense(graph), expected)
@@ -142,7 +142,7 @@ def test_dask_arrays_are_read(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_array_equal(dense(open_graph(array, direction="common_neighbours")), co_graph(graph))
     with pytest.raises(DataError, match="'symmetrise'"):
         open_graph(array)
-    monkeypatch.setattr(stored, "READ_BYTES", 200)
+    monkeypatch.setattr(matrices, "READ_BYTES", 200)
     with pytest.raises(DataError, match=r"not read into memory.*ingest_graph\(\.\.\., 'edges.zarr'\)"):
         open_graph(array)
 
@@ -151,7 +151,7 @@ def test_a_large_store_whose_direction_must_go_is_ingested_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw_group(tmp_path / "g.zarr", sp.coo_array(np.triu(np.ones((9, 9)))))
-    monkeypatch.setattr(stored, "READ_BYTES", 200)
+    monkeypatch.setattr(matrices, "READ_BYTES", 200)
     with pytest.raises(DataError, match="direction='undirected'"):
         open_graph(tmp_path / "g.zarr", direction="undirected")
 

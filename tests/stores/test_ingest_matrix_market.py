@@ -10,10 +10,10 @@ from ingest_checks import counts, matrix
 
 from dlatent import ingest
 from dlatent.errors import DataError
-from tests.law_examples import examples
 from dlatent.stores.ingest.batches import START
 from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.ingest.matrix_market import open_matrix_market
+from tests.law_examples import examples
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from sklearn.preprocessing import normalize
 
 from dlatent import ingest, read_labels
 from dlatent.errors import DataError
-from tests.law_examples import examples
 from dlatent.stores.ingest.treatment import DocumentFrequencies, weigh
+from tests.law_examples import examples
 
 
 def save(x, folder, kind):

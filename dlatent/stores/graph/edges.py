@@ -1,9 +1,10 @@
-"""Lists of edges, in memory: arrays, tables and networkx graphs."""
+"""Lists of edges, piece by piece: arrays, tables, networkx graphs, npz archives, CSV and Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import csv
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +12,18 @@ import numpy.typing as npt
 
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
-from dlatent.stores.graph.checks import check_samples, check_weights
-from dlatent.stores.graph.counts import Counts
+from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, file_name, plain_suffix
+from dlatent.stores.graph.adjacency import Counts, check_weights
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.numbers import INEXACT, inexact, is_real, real
+from dlatent.stores.numpy_files import Archive
+from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names, separator
+
+ROWS = 1 << 18
+"""Edges that are read at once."""
+
+MOST_SAMPLES = 10_000_000
+"""Each sample costs about 50 bytes of memory: more of them are not believed of a list that is all there is."""
 
 
 class EdgePiece(NamedTuple):
@@ -22,7 +31,7 @@ class EdgePiece(NamedTuple):
 
     sources: npt.NDArray[Any]
     targets: npt.NDArray[Any]
-    weights: npt.NDArray[Any] | None
+    weights: npt.NDArray[Any] | None = None
 
 
 class Placed(NamedTuple):
@@ -33,11 +42,21 @@ class Placed(NamedTuple):
     weights: npt.NDArray[np.float64]
 
 
-MOST_SAMPLES = 10_000_000
-"""Each sample costs about 50 bytes of memory: more of them are not believed of a list that is all there is."""
-
 NOTHING = Placed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 """No edges."""
+
+
+class Edges(NamedTuple):
+    """Edges by position as they come: `weighted` None says that the weights are none where all are 1, `one_order` that
+    each edge has no direction and is there in one of its orders or in both."""
+
+    place: str
+    samples: int
+    placed: Iterator[Placed]
+    weighted: bool | None
+    one_order: bool = False
+    notes: tuple[str, ...] = ()
+    precision: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,11 +78,37 @@ class EdgeList:
     by_position: bool = False
     first: int = 0
 
-    def placed(self, lookup: Lookup) -> Iterator[Placed]:
-        """The edges by position, checked.
+    def resolved(self, lookup: Lookup) -> Edges:
+        """The edges by position, checked; the number of samples is that of the list where nothing else says it.
 
-        Errors: DataError naming the row of the first name that is unknown, or of the first weight that is no weight.
+        Errors: DataError where the list says another number than the data, or nothing says any; while they are read,
+        naming the row of the first name that is unknown, or of the first weight that is no weight.
         """
+        size, way_out = lookup.samples, "the number of rows of the data"
+        notes: tuple[str, ...] = ()
+        if self.samples is not None and size is None:
+            size = self.samples
+            if size > MOST_SAMPLES:
+                raise DataError(
+                    f"{self.place} announces {size:,} samples; if it is no damage, give samples={size}, {way_out}"
+                )
+        elif self.samples is not None and self.by_position and lookup.before != self.samples:
+            lookup.check_samples(self.samples, self.place)
+        if size is None:
+            ends = (end.max(initial=-1) for placed in self._placed(lookup) for end in (placed.sources, placed.targets))
+            size = max(self.least, int(max(ends, default=-1)) + 1)
+            notes = (f"the graph has {size:,} samples, one more than the largest position in the list",)
+            if size > MOST_SAMPLES:
+                raise DataError(
+                    f"{self.place} names position {size - 1:,}, and nothing else says how many samples there are; if "
+                    f"it is no mistake, give samples={size}, {way_out}"
+                )
+            if not size:
+                raise DataError(f"{self.place} holds no edges; give samples=, {way_out}")
+        lookup = lookup if lookup.samples is not None else Lookup(size)
+        return Edges(self.place, size, self._placed(lookup), self.weighted, self.undirected, notes)
+
+    def _placed(self, lookup: Lookup) -> Iterator[Placed]:
         row, lookup = self.first, lookup.by_position(self.samples) if self.by_position else lookup
         for piece in self.pieces():
             yield self._place(piece, lookup, row)
@@ -80,45 +125,36 @@ class EdgeList:
         return Placed(sources, targets, weights)
 
 
-def resolve(edges: EdgeList, lookup: Lookup) -> tuple[Lookup, tuple[str, ...]]:
-    """A lookup that knows the number of samples, from the list where nothing else says it, and notes about that.
-
-    Errors: DataError where the list says another number than the data, or nothing says any.
-    """
-    if edges.samples is not None and lookup.samples is None and edges.samples > MOST_SAMPLES:
-        raise DataError(
-            f"{edges.place} announces {edges.samples:,} samples; if it is no damage, give "
-            f"samples={edges.samples}, the number of rows of the data"
-        )
-    if edges.samples is not None and (edges.by_position or lookup.samples is None):
-        before = None if lookup.origin is None else lookup.origin.rows
-        if before is None or edges.samples != before:
-            check_samples(edges.samples, lookup.samples, edges.place)
-        return (lookup if lookup.samples is not None else Lookup(edges.samples)), ()
-    if lookup.samples is not None:
-        return lookup, ()
-    largest = max((max(p.sources.max(initial=-1), p.targets.max(initial=-1)) for p in edges.placed(lookup)), default=-1)
-    samples = max(edges.least, int(largest) + 1)
-    if samples > MOST_SAMPLES:
-        raise DataError(
-            f"{edges.place} names position {samples - 1:,}, and nothing else says how many samples there are; if "
-            f"it is no mistake, give samples={samples}, the number of rows of the data"
-        )
-    if not samples:
-        raise DataError(f"{edges.place} holds no edges; give samples=, the number of rows of the data")
-    return Lookup(samples), (f"the graph has {samples:,} samples, one more than the largest position in the list",)
-
-
 def kept(placed: Placed, counts: Counts, *, precision: bool = False) -> Placed:
     """The edges without those of samples to themselves and of weight zero, which are counted; of a precision, the
     entries that are not zero."""
-    loops, zeros = placed.sources == placed.targets, placed.weights == 0
-    if precision:
-        loops = np.zeros_like(loops)
+    zeros = placed.weights == 0
+    loops = np.zeros_like(zeros) if precision else (placed.sources == placed.targets) & ~zeros
     counts.zeros += int(zeros.sum())
-    counts.self_loops += int((loops & ~zeros).sum())
+    counts.self_loops += int(loops.sum())
     keep = ~(loops | zeros)
     return placed if keep.all() else Placed(*(column[keep] for column in placed))
+
+
+def _numbers(weights: npt.NDArray[Any], where: Callable[[int], str]) -> npt.NDArray[np.float64]:
+    if weights.dtype.kind in "biuf":
+        wrong = np.flatnonzero(inexact(weights))
+        if len(wrong):
+            raise DataError(f"{where(int(wrong[0]))}: {INEXACT.format(value=weights[wrong[0]])}")
+        return np.asarray(weights, dtype=np.float64)
+    numbers = np.empty(len(weights))
+    for at, weight in enumerate(weights.tolist()):
+        try:
+            numbers[at] = real(weight.strip()) if isinstance(weight, str) else float(weight)
+        except (TypeError, ValueError, OverflowError) as error:
+            why = f" ({error})" if isinstance(weight, str) and is_real(weight.strip()) else ""
+            raise DataError(f"{where(at)} has weight {weight!r}; weights are numbers{why}") from None
+    return numbers
+
+
+def is_table(graph: Any) -> bool:
+    """Whether the value is an array or a table."""
+    return isinstance(graph, np.ndarray | list | tuple) or (hasattr(graph, "columns") and hasattr(graph, "iloc"))
 
 
 def edges_of_array(graph: Any, weights: npt.ArrayLike | None) -> EdgeList:
@@ -126,7 +162,7 @@ def edges_of_array(graph: Any, weights: npt.ArrayLike | None) -> EdgeList:
     frame = hasattr(graph, "columns")
     place = "table of edges" if frame else "array of edges"
     if frame:
-        columns = [np.asarray(graph.iloc[:, at]) for at in range(graph.shape[1])]
+        columns = _columns(graph)
     else:
         values = refuse_mask(graph, place)
         if values.ndim != 2:
@@ -135,15 +171,13 @@ def edges_of_array(graph: Any, weights: npt.ArrayLike | None) -> EdgeList:
     if len(columns) not in (2, 3):
         way_out = "; a dense adjacency matrix is read as scipy.sparse.csr_array(A)" if not frame else ""
         raise DataError(f"{place} has {len(columns)} columns; expected two, or three with weights{way_out}")
-    given = columns[2] if len(columns) == 3 else None
     if weights is not None:
-        if given is not None:
+        if len(columns) == 3:
             raise DataError(f"{place} has a third column of weights, and weights= is given too; give one of them")
-        given = refuse_mask(weights, "weights")
-        if given.shape != columns[0].shape:
-            raise DataError(f"weights have shape {given.shape}, but there are {len(columns[0]):,} edges")
-    piece = EdgePiece(columns[0], columns[1], given)
-    return EdgeList(place, lambda: iter([piece]), given is not None)
+        columns.append(refuse_mask(weights, "weights"))
+        if columns[2].shape != columns[0].shape:
+            raise DataError(f"weights have shape {columns[2].shape}, but there are {len(columns[0]):,} edges")
+    return EdgeList(place, lambda: iter([EdgePiece(*columns)]), len(columns) == 3)
 
 
 def is_networkx(graph: Any) -> bool:
@@ -153,28 +187,102 @@ def is_networkx(graph: Any) -> bool:
 
 def edges_of_networkx(graph: Any) -> EdgeList:
     """The edges of a networkx graph, with the attribute `weight` where an edge has one (1 where it has none)."""
-    found = list(graph.edges(data="weight"))
-    weighted = any(weight is not None for _, _, weight in found)
-    weights = np.array([1.0 if weight is None else weight for _, _, weight in found]) if weighted else None
-    sources, targets = (np.fromiter((edge[end] for edge in found), object, len(found)) for end in (0, 1))
-    piece = EdgePiece(sources, targets, weights)
+    listed = list(graph.edges(data="weight"))
+    weighted = any(weight is not None for _, _, weight in listed)
+    weights = np.array([1.0 if weight is None else weight for _, _, weight in listed]) if weighted else None
+    sources, targets = (np.fromiter((edge[end] for edge in listed), object, len(listed)) for end in (0, 1))
     numbers = [node for node in graph.nodes() if isinstance(node, int | np.integer)]
-    least = int(max(numbers, default=-1)) + 1
-    place = f"networkx {type(graph).__name__}"
-    return EdgeList(place, lambda: iter([piece]), weighted, undirected=not graph.is_directed(), least=least)
+    return EdgeList(
+        f"networkx {type(graph).__name__}",
+        lambda: iter([EdgePiece(sources, targets, weights)]),
+        weighted,
+        undirected=not graph.is_directed(),
+        least=int(max(numbers, default=-1)) + 1,
+    )
 
 
-def _numbers(weights: npt.NDArray[Any], where: Callable[[int], str]) -> npt.NDArray[np.float64]:
-    if weights.dtype.kind in "biuf":
-        wrong = np.flatnonzero(inexact(weights))
-        if len(wrong):
-            raise DataError(f"{where(int(wrong[0]))}: {INEXACT.format(value=weights[wrong[0]])}")
-        return np.asarray(weights, dtype=np.float64)
-    found = np.empty(len(weights))
-    for at, weight in enumerate(weights.tolist()):
-        try:
-            found[at] = real(weight.strip()) if isinstance(weight, str) else float(weight)
-        except (TypeError, ValueError, OverflowError) as error:
-            why = f" ({error})" if isinstance(weight, str) and is_real(weight.strip()) else ""
-            raise DataError(f"{where(at)} has weight {weight!r}; weights are numbers{why}") from None
-    return found
+def edges_of_file(location: str, lookup: Lookup) -> EdgeList:
+    """The list of edges that a file holds; `lookup` tells text of edges from names of columns.
+
+    npz: an array `edges`, (m, 2) or (m, 3) with weights, whose numbers are positions, beside it the flag `directed`.
+    CSV and Parquet: the first two columns, and a third of weights where there is one.
+    """
+    return replace(FILES[plain_suffix(location)](location, lookup), place=file_name(location), first=1)
+
+
+def _npz(location: str, _: Lookup) -> EdgeList:
+    with Archive(location) as archive:
+        with archive.stream("edges") as member:
+            shape, by_columns, kind = tuple(member.shape), member.fortran_order, member.dtype.kind
+        if len(shape) != 2 or shape[1] not in (2, 3):
+            raise DataError(f"{archive.name}: edges has shape {shape}; expected (m, 2), or (m, 3) with weights")
+        undirected = "directed" in archive.keys and not bool(archive.whole("directed"))
+        samples = _samples(archive)
+    step = shape[0] if by_columns else ROWS  # a stream that is stored by columns cannot be cut into rows
+
+    def pieces() -> Iterator[EdgePiece]:
+        with Archive(location) as archive, archive.stream("edges") as member:
+            for start in range(0, shape[0], max(step, 1)):
+                rows = min(step, shape[0] - start)
+                block = member.read(rows * shape[1]).reshape(rows, shape[1], order="F" if by_columns else "C")
+                yield EdgePiece(*block.T)
+
+    return EdgeList(location, pieces, shape[1] == 3, undirected, samples, by_position=kind in "iuf")
+
+
+def _samples(archive: Archive) -> int | None:
+    """Number of rows of the data that lie beside the edges."""
+    if "X_shape" in archive.keys:
+        return int(archive.whole("X_shape")[0])
+    beside = archive.first("X", "y", "Y")
+    if beside is None:
+        return None
+    with archive.stream(beside) as member:
+        return int(member.shape[0])
+
+
+def _csv(location: str, lookup: Lookup) -> EdgeList:
+    source = ByteSource(location)
+    with source.open() as stream:
+        line = stream.readline(LONGEST_LINE).decode("utf-8-sig", "replace")
+    fields = next(csv.reader([line.strip("\r\n")], delimiter=separator(source.name)))
+    named = not all(is_real(field) or lookup.knows(field) for field in fields[:2])
+    text = {"dtype": {0: str, 1: str}, "keep_default_na": False, "na_values": {2: [""]}} if lookup.textual else {}
+    columns = list(range(len(fields)))
+
+    def frames() -> Iterator[Any]:
+        names = [ROW_NAMES, *columns] if named and csv_names(source)[0] == ROW_NAMES else columns
+        frames = csv_frames(source, names=names, header=named, chunksize=ROWS, **text)
+        return (frame[columns] for frame in frames)
+
+    return _edges_of_frames(location, fields, frames)
+
+
+def _parquet(location: str, _: Lookup) -> EdgeList:
+    file = ParquetFile(location)
+    columns = [name for name in file.names if name not in file.index]
+
+    def frames() -> Iterator[Any]:
+        batches = ParquetFile(location).batches(ROWS, columns)
+        return (batch.to_pandas(ignore_metadata=True)[columns] for batch in batches)
+
+    return _edges_of_frames(location, columns, frames)
+
+
+def _edges_of_frames(location: str, names: list[str], frames: Callable[[], Iterable[Any]]) -> EdgeList:
+    """The list in all columns of a file, of which others could be taken for samples or weights."""
+    if len(names) not in (2, 3) or not names[0]:
+        index = "" if names[0] else " (the first has no name, as the index that pandas writes; use index=False)"
+        raise DataError(
+            f"{location} has the columns {', '.join(map(repr, names))}{index}; a list of edges has two, from and "
+            "to, or three with weights"
+        )
+    return EdgeList(location, lambda: (EdgePiece(*_columns(frame)) for frame in frames()), len(names) == 3)
+
+
+def _columns(frame: Any) -> list[npt.NDArray[Any]]:
+    return [np.asarray(frame.iloc[:, at]) for at in range(frame.shape[1])]
+
+
+FILES = {".npz": _npz, ".csv": _csv, ".tsv": _csv, ".parquet": _parquet, ".pq": _parquet}
+"""The reader for each extension of a file of edges."""

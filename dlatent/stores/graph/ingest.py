@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +15,24 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.arrays import Graph
-from dlatent.containers import check_parts
 from dlatent.errors import DataError, masked
-from dlatent.stores.atomic import PRECISION, new_store, require_writable
+from dlatent.stores.atomic import new_store, require_writable
 from dlatent.stores.byte_source import directory_size
 from dlatent.stores.csr import open_csr
-from dlatent.stores.graph.checks import check_adjacency, check_samples, explained
-from dlatent.stores.graph.common_neighbours import Halves, common_neighbour_rows
-from dlatent.stores.graph.counts import Counts
-from dlatent.stores.graph.direction import Direction, check_direction, symmetric, undirected
-from dlatent.stores.graph.edges import Placed, kept, resolve
+from dlatent.stores.graph.adjacency import Counts, check_adjacency
+from dlatent.stores.graph.direction import (
+    Direction,
+    Halves,
+    check_direction,
+    common_neighbour_rows,
+    pattern,
+    symmetric,
+    undirected,
+)
+from dlatent.stores.graph.edges import Edges, Placed, kept
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.graph.open import NO_LIST, list_of, located, named, open_graph, open_precision
-from dlatent.stores.graph.stored import BLOCK_BYTES, CHECKED, adjacency_group
-from dlatent.stores.graph.symmetry import block_graph
+from dlatent.stores.graph.matrices import BLOCK_BYTES, CHECKED, adjacency_group, entries_of
+from dlatent.stores.graph.open import NO_LIST, edges_of, located, named, open_graph, open_precision
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.ingest.run import scratch
@@ -170,34 +174,29 @@ def ingest_graph(
     origin = None
     if data is not None:
         opened = open_data(data, missing_chunks=missing_chunks)
-        check_samples(opened.shape[0], samples, opened.description)
+        Lookup(samples).check_samples(opened.shape[0], opened.description)
         samples, ids = opened.shape[0], opened.labels.samples if ids is None else ids
         origin = opened.labels.origin
-    kind = PRECISION if precision else CHECKED
-    with new_store(out, kind=kind, overwrite=overwrite) as root, scratch(out) as directory:
-        with guarded(named(source)), explained(origin):
-            lookup, counts = Lookup(samples, ids, origin), Counts()
-            given = _given(source, lookup, weights, missing_chunks, precision)
-        given = given._replace(placed=guarded_each(given.placed, given.place))
-        spill, weighted = _spilled(given, directory, counts)
-        halves = _halves(spill, given, weighted, counts)
+    with new_store(out, kind=CHECKED[precision], overwrite=overwrite) as root, scratch(out) as directory:
+        with guarded(named(source)):
+            edges = _edges(source, Lookup(samples, ids, origin), weights, missing_chunks, precision)
+        place, counts = edges.place, Counts()
+        spill, weighted = _spilled(edges, directory, counts)
+        halves = _halves(spill, edges, weighted, counts)
         rows: Iterable[sp.csr_array]
         if precision:
-            rows = (symmetric(half.forward, half.backward, given.place, half.start) for half in halves)
+            rows = (symmetric(half, place) for half in halves)
         elif direction == "common_neighbours":
             weighted = False
-            rows = common_neighbour_rows(halves, given.samples, most_pairs, directory, given.place)
+            rows = common_neighbour_rows(halves, edges.samples, most_pairs, directory, place)
         else:
-            rule = None if given.one_order else direction
-            rows = (
-                undirected(half.forward, half.backward, rule, weighted=weighted, place=given.place, start=half.start)
-                for half in halves
-            )
-        degrees = write_graph(root, rows, given.samples, weighted=weighted, kind=kind)
+            rule = None if edges.one_order else direction
+            rows = (undirected(half, rule, weighted=weighted, place=place) for half in halves)
+        degrees = write_graph(root, rows, edges.samples, weighted=weighted, precision=precision)
     counts.isolated = int(np.count_nonzero(degrees == 0))
     return GraphReport(
         destination=masked(os.fspath(out)),
-        samples=given.samples,
+        samples=edges.samples,
         edges=int(degrees.sum()) // 2,
         weighted=weighted,
         self_loops_dropped=counts.self_loops,
@@ -208,12 +207,12 @@ def ingest_graph(
         largest_degree=int(degrees.max()),
         bytes_written=directory_size(os.fspath(out)),
         seconds=time.perf_counter() - started,
-        notes=(*given.notes, *counts.notes()),
+        notes=(*edges.notes, *counts.notes()),
     )
 
 
 def write_graph(
-    group: zarr.Group, rows: Iterable[sp.csr_array], samples: int, *, weighted: bool, kind: str = CHECKED
+    group: zarr.Group, rows: Iterable[sp.csr_array], samples: int, *, weighted: bool, precision: bool = False
 ) -> npt.NDArray[np.int64]:
     """Write the rows of A or of Δ, which are trusted, and leave word that they were checked; returns how many others
     each sample meets (N,)."""
@@ -221,50 +220,35 @@ def write_graph(
     degrees, start = [], 0
     for block in rows:
         writer.append(block)
-        own = block.diagonal(start) != 0 if kind == PRECISION else 0
-        degrees.append(np.diff(block.indptr).astype(np.int64) - own)
+        on_diagonal = block.diagonal(start) != 0 if precision else 0
+        degrees.append(np.diff(block.indptr).astype(np.int64) - on_diagonal)
         start += block.shape[0]
     writer.close()
-    found = np.concatenate(degrees)
-    group.attrs[kind] = {"entries": writer.nnz, "isolated": int(np.count_nonzero(found == 0))}
-    return found
+    others = np.concatenate(degrees)
+    group.attrs[CHECKED[precision]] = {"entries": writer.nnz, "isolated": int(np.count_nonzero(others == 0))}
+    return others
 
 
-class _Given(NamedTuple):
-    """Edges by position as they come: `weighted` None says that the weights are none where all are 1."""
-
-    place: str
-    samples: int
-    placed: Iterator[Placed]
-    weighted: bool | None
-    one_order: bool = False
-    notes: tuple[str, ...] = ()
-    precision: bool = False
-
-
-def _given(
+def _edges(
     source: Any, lookup: Lookup, weights: npt.ArrayLike | None, missing_chunks: MissingChunks, precision: bool
-) -> _Given:
+) -> Edges:
+    always = True if precision else None
     if isinstance(source, Graph):
-        source = (open_precision if precision else open_graph)(source, samples=lookup.samples)
-        if precision:
-            return _Given(source.description, source.samples, _rows_of(source), True, precision=True)
-        return _Given(source.description, source.samples, _rows_of(source), None, one_order=True)
+        graph = (open_precision if precision else open_graph)(source, samples=lookup.samples)
+        return Edges(graph.description, graph.samples, _rows_of(graph), always, not precision, precision=precision)
     source = located(source, weights, missing_chunks)
     stored = isinstance(source, zarr.Group | zarr.Array)
-    if sp.issparse(source):
-        check_parts(source, "the graph, a scipy.sparse matrix")
     if stored or sp.issparse(source) or is_dask_array(source):
-        node = adjacency_group(source) if stored else source
-        matrix = open_csr(node, BLOCK_BYTES) if stored else open_data(node, block_bytes=BLOCK_BYTES)
-        check_adjacency(matrix.shape, matrix.dtype, lookup.samples, matrix.description)
-        placed = block_graph(matrix, precision=precision)
-        return _Given(matrix.description, matrix.shape[0], placed, True if precision else None, precision=precision)
+        if stored:
+            matrix = open_csr(adjacency_group(source), BLOCK_BYTES)
+        else:
+            matrix = open_data(source, block_bytes=BLOCK_BYTES)
+        check_adjacency(matrix.shape, matrix.dtype, lookup, matrix.description)
+        placed = entries_of(matrix, precision=precision)
+        return Edges(matrix.description, matrix.shape[0], placed, always, precision=precision)
     if precision:
         raise DataError(f"{named(source)} cannot be read as a precision, {NO_LIST}")
-    edges = list_of(source, lookup, weights)
-    lookup, notes = resolve(edges, lookup)
-    return _Given(edges.place, lookup.size, edges.placed(lookup), edges.weighted, edges.undirected, notes)
+    return edges_of(source, lookup, weights)
 
 
 def _rows_of(graph: Graph) -> Iterator[Placed]:
@@ -273,42 +257,36 @@ def _rows_of(graph: Graph) -> Iterator[Placed]:
         yield Placed(start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
 
 
-def _spilled(given: _Given, directory: Path, counts: Counts) -> tuple[TripleSpill, bool]:
+def _spilled(edges: Edges, directory: Path, counts: Counts) -> tuple[TripleSpill, bool]:
     """All edges, sorted on disk, and whether they are weighted.
 
     Each edge lies there twice, in row i as column 2 j and in row j as column 2 i + 1, so that rows of D and of Dᵀ are
     read together.
     """
-    spill = TripleSpill(
-        directory, given.samples, 2 * given.samples, np.uint8 if given.weighted is False else np.float64
-    )
-    heavy = False
-    for placed in given.placed:
-        graph = kept(placed, counts, precision=given.precision)
-        heavy = heavy or bool(np.any(graph.weights != 1))
-        spill.add(graph.sources, 2 * graph.targets, graph.weights)
-        spill.add(graph.targets, 2 * graph.sources + 1, graph.weights)
-    return spill, heavy if given.weighted is None else given.weighted
+    dtype = np.uint8 if edges.weighted is False else np.float64
+    spill, heavy = TripleSpill(directory, edges.samples, 2 * edges.samples, dtype), False
+    for placed in guarded_each(edges.placed, edges.place):
+        sources, targets, weights = kept(placed, counts, precision=edges.precision)
+        heavy = heavy or bool(np.any(weights != 1))
+        spill.add(sources, 2 * targets, weights)
+        spill.add(targets, 2 * sources + 1, weights)
+    return spill, heavy if edges.weighted is None else edges.weighted
 
 
-def _halves(spill: TripleSpill, given: _Given, weighted: bool, counts: Counts) -> Iterator[Halves]:
+def _halves(spill: TripleSpill, edges: Edges, weighted: bool, counts: Counts) -> Iterator[Halves]:
     """Rows of D and of Dᵀ, block by block, with repeated edges merged; equal for edges without direction."""
     for start, both in spill.batches(BATCH_BYTES):
-        forward, backward = _half(both, 0), _half(both, 1)
-        listed = len(forward.data)
-        for half in (forward, backward):
-            half.sum_duplicates()
-            half.data = half.data if weighted else np.ones_like(half.data)
-        counts.duplicates += listed - len(forward.data)
-        if given.one_order:
-            forward = backward = undirected(
-                forward, backward, "undirected", weighted=weighted, place=given.place, start=start
-            )
-        yield Halves(start, forward, backward)
+        half = Halves(start, *(_merged(both, odd, weighted) for odd in (0, 1)))
+        counts.duplicates += int(np.count_nonzero((both.indices & 1) == 0)) - len(half.forward.data)
+        if edges.one_order:
+            merged = undirected(half, "undirected", weighted=weighted, place=edges.place)
+            half = Halves(start, merged, merged)
+        yield half
 
 
-def _half(both: sp.csr_array, odd: int) -> sp.csr_array:
+def _merged(both: sp.csr_array, odd: int, weighted: bool) -> sp.csr_array:
     half = entries_where(both, (both.indices & 1) == odd)
-    return sp.csr_array(
-        (half.data.astype(np.float64), half.indices >> 1, half.indptr), (both.shape[0], both.shape[1] // 2)
-    )
+    shape = (both.shape[0], both.shape[1] // 2)
+    half = sp.csr_array((half.data.astype(np.float64), half.indices >> 1, half.indptr), shape)
+    half.sum_duplicates()
+    return half if weighted else pattern(half)

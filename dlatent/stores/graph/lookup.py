@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlatent.arrays import Origin
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
+from dlatent.stores.labels import BEFORE
 from dlatent.stores.numbers import EXACT
 
 Name = Callable[[int], str]
@@ -52,15 +53,31 @@ class Lookup:
             )
 
     def by_position(self, announced: int | None) -> Lookup:
-        """The same samples by number; `announced` of them say that they are counted as they lie now."""
-        here = self.origin is not None and announced == self.samples != self.origin.rows
+        """A lookup of these samples by number; `announced` of them say that they are counted as they lie now."""
+        here = self.origin is not None and announced == self.samples != self.before
         return Lookup(self.samples, origin=None if here else self.origin)
 
+    def check_samples(self, size: int, place: str) -> None:
+        """Refuse a graph of another number of samples than the data have, or had before rows of them were dropped."""
+        if self.samples is None or size == self.samples:
+            return
+        why = ""
+        if size == self.before:
+            why = (
+                f"; the data had {size:,} rows when they were ingested, of which rows of zeros were dropped: the "
+                f"position of each of the others is in uns/{BEFORE} of the store, so take A[kept][:, kept] for these, "
+                "or ingest with zero_rows='keep'"
+            )
+        raise DataError(
+            f"{place} is a graph of {size:,} samples, but the data have {self.samples:,}; take the rows and columns of "
+            "those in the data, in their order (A[rows][:, rows]), or give a list of edges with labels of "
+            f"samples{why}"
+        )
+
     @property
-    def size(self) -> int:
-        """Number of samples, where it is known."""
-        assert self.samples is not None
-        return self.samples
+    def before(self) -> int | None:
+        """How many samples there were before some were dropped on the way; None where none were."""
+        return None if self.origin is None else self.origin.rows
 
     @property
     def textual(self) -> bool:
@@ -77,29 +94,29 @@ class Lookup:
         Errors: DataError naming the first name that belongs to no sample, and how many do.
         """
         plain = _plain(names, where)
-        found, known = self._by_number(plain, where) if self._labels is None else self._by_label(plain)
-        if not known.all():
-            at = int(np.flatnonzero(~known)[0])
-            raise DataError(f"{where(at)} names {plain[at].item()!r}, {self._expected(int((~known).sum()))}")
-        return found
+        if self._labels is not None:
+            compared = plain.astype(str) if self.textual else plain
+            order, ranked = self._sorted(compared.dtype.kind)
+            at = np.minimum(np.searchsorted(ranked, compared), len(ranked) - 1)
+            positions = np.where(ranked[at] == compared, order[at], -1)
+        else:
+            positions = self._by_number(_numbers(plain, where) if plain.dtype.kind == "U" else plain)
+        unknown = np.flatnonzero(positions < 0)
+        if len(unknown):
+            first = int(unknown[0])
+            raise DataError(f"{where(first)} names {plain[first].item()!r}, {self._expected(len(unknown))}")
+        return positions
 
-    def _by_number(self, numbers: npt.NDArray[Any], where: Name) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        numbers = _numbers(numbers, where) if numbers.dtype.kind == "U" else numbers
-        below = np.inf if self.samples is None else self.samples
+    def _by_number(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The positions of samples by number, −1 of those that are not there."""
+        last = self.samples if self.origin is None else self.before
+        inside = (numbers >= 0) & (numbers < (np.inf if last is None else last))
         if self.origin is None:
-            return numbers, (numbers >= 0) & (numbers < below)
+            return np.where(inside, numbers, -1)
         if self._moved is None:
-            self._moved = np.full(self.origin.rows + 1, -1, dtype=np.int64)
+            self._moved = np.full(self.origin.rows, -1, dtype=np.int64)
             self._moved[self.origin.load()] = np.arange(self.samples or 0)
-        inside = (numbers >= 0) & (numbers < self.origin.rows)
-        found = self._moved[np.where(inside, numbers, self.origin.rows)]
-        return found, found >= 0
-
-    def _by_label(self, names: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        names = names.astype(str) if self.textual else names
-        order, ranked = self._sorted(names.dtype.kind)
-        at = np.minimum(np.searchsorted(ranked, names), len(ranked) - 1)
-        return order[at], ranked[at] == names
+        return np.where(inside, self._moved[np.where(inside, numbers, 0)], -1)
 
     def _sorted(self, kind: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """Positions of the samples in the order of their labels, and the labels in that order, as text for "U"."""
@@ -113,7 +130,7 @@ class Lookup:
     def _expected(self, wrong: int) -> str:
         many = f"({wrong:,} such names)"
         if self._labels is not None:
-            dropped = 0 if self.origin is None else self.origin.rows - len(self._labels)
+            dropped = (self.before or len(self._labels)) - len(self._labels)
             why = f"; {dropped:,} rows of zeros were dropped when the data were ingested" if dropped else ""
             return f"which is the label of no sample {many}; the labels are like {self._labels[0].item()!r}{why}"
         if self.origin is not None:
@@ -150,18 +167,20 @@ def _plain(names: npt.NDArray[Any], where: Name) -> npt.NDArray[Any]:
     """Names as int64 where all are whole numbers, else as text; none may be missing."""
     if names.dtype.kind == "O":
         missing = np.array([not isinstance(name, str) and str(name) in _MISSING for name in names], dtype=bool)
-        whole = all(isinstance(name, int | np.integer) for name in names)
+        integers = all(isinstance(name, int | np.integer) for name in names)
     else:
         missing = ~np.isfinite(names) if names.dtype.kind == "f" else np.zeros(len(names), dtype=bool)
-        whole = names.dtype.kind in "biu" or (names.dtype.kind == "f" and bool(np.all(names == np.floor(names))))
-    whole = whole and not missing.any()
-    if whole and not _fit(names):
-        names = np.array([str(int(name)) if abs(name) <= EXACT else str(name) for name in names.tolist()])
-    made = names.astype(np.int64 if whole and names.dtype.kind != "U" else str)
-    missing |= made == "" if made.dtype.kind == "U" else False
+        integers = names.dtype.kind in "biu" or (names.dtype.kind == "f" and bool(np.all(names == np.floor(names))))
+    integers = integers and not missing.any()
+    if integers and _fit(names):
+        return names.astype(np.int64)
+    if integers:
+        return np.array([str(int(name)) if abs(name) <= EXACT else str(name) for name in names.tolist()])
+    texts = names.astype(str)
+    missing |= texts == ""
     if missing.any():
         raise DataError(f"{where(int(np.flatnonzero(missing)[0]))} names no sample ({int(missing.sum()):,} do not)")
-    return made
+    return texts
 
 
 def _fit(names: npt.NDArray[Any]) -> bool:

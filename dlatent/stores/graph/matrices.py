@@ -1,23 +1,47 @@
-"""Adjacency matrices that fit into memory."""
+"""Graphs and precisions from matrices and lists: in memory, in Dask arrays, and in Zarr stores, which stay there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
+import zarr
 
-from dlatent.arrays import Graph
+from dlatent.arrays import Array, AxisLabels, DataSource, Graph, Integers
 from dlatent.containers import check_parts
-from dlatent.stores.graph.checks import PrecisionCheck, check_adjacency, check_weights
-from dlatent.stores.graph.counts import Counts
-from dlatent.stores.graph.direction import Direction, check_pairs, common_neighbours, symmetric, undirected
-from dlatent.stores.graph.edges import NOTHING, EdgeList, kept, resolve
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.atomic import PRECISION
+from dlatent.stores.chunked import process_local
+from dlatent.stores.csr import CsrRows, open_csr
+from dlatent.stores.graph.adjacency import (
+    Counts,
+    EntryCheck,
+    MemoryRows,
+    StoredRows,
+    check_adjacency,
+    refuse_kind,
+    without,
+)
+from dlatent.stores.graph.direction import (
+    Direction,
+    Halves,
+    check_pairs,
+    common_neighbours,
+    pattern,
+    symmetric,
+    undirected,
+)
+from dlatent.stores.graph.edges import NOTHING, Edges, Placed, kept
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.graph.rows import MemoryRows, without
-from dlatent.stores.sparse import canonical
+from dlatent.stores.lazy import open_dask
+from dlatent.stores.open import check_complete
+from dlatent.stores.sparse import canonical, row_numbers
+from dlatent.stores.strict import place_of
 
 LISTING = ("coo", "csr", "csc")
 """Formats of scipy.sparse whose entries are those that were listed: places may be repeated, values may be zero."""
@@ -25,54 +49,60 @@ LISTING = ("coo", "csr", "csc")
 MOST_PAIRS = 10**8
 """Pairs that common neighbours may visit in memory; each can become an entry of 12 bytes."""
 
+READ_BYTES = 256 * 10**6
+"""Edges that are not in memory are read into it, where their direction must go, up to this size."""
 
-def graph_of_matrix(matrix: Any, samples: int | None, direction: Direction | None, place: str) -> Graph:
-    """The graph of an adjacency matrix in memory, which is unweighted where all entries are 1."""
-    check_adjacency(matrix.shape, matrix.dtype, samples, place)
-    check_parts(matrix, f"the graph, a {place}")
-    whole = canonical(matrix)
+ENTRY_BYTES = 12
+"""Bytes of an edge in memory: a weight and the number of a sample."""
+
+CHECKED = {False: "graph", True: PRECISION}
+"""Attribute of what `ingest_graph` has written: of an adjacency matrix, symmetric, without self-loops and zeros, and of
+a precision."""
+
+BLOCK_BYTES = 1 << 23
+"""Bytes of the row blocks in which a graph is checked or copied; they take about ten times as much memory."""
+
+PARTS = 1 << 12
+"""Parts of all pairs of samples whose sums of hashes are kept apart."""
+
+_ODD = tuple(np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
+
+
+def of_matrix(
+    matrix: Any, lookup: Lookup, direction: Direction | None, place: str, *, precision: bool = False
+) -> Graph:
+    """The graph of an adjacency matrix in memory, which is unweighted where all entries are 1; or a precision, whose
+    entries stay as they are."""
+    check_adjacency(matrix.shape, matrix.dtype, lookup, place)
+    check_parts(matrix, f"the {CHECKED[precision]}, a {place}")
+    entries = canonical(matrix)
     counts = Counts()
     if matrix.format in LISTING:
-        counts.duplicates, counts.zeros = int(matrix.nnz - whole.nnz), int(np.count_nonzero(whole.data == 0))
-
-    def name(at: int) -> str:
-        return f"the edge from {np.searchsorted(whole.indptr, at, side='right') - 1} to {whole.indices[at]}"
-
-    check_weights(whole.data, place, name)
-    whole = whole if whole.dtype == np.float64 else whole.astype(np.float64)
-    counts.self_loops = int(np.count_nonzero(whole.diagonal()))
-    forward = without(whole)
-    return graph_of(forward, direction, counts, weighted=bool(np.any(forward.data != 1)), place=place)
-
-
-def precision_of_matrix(matrix: Any, samples: int | None, place: str) -> Graph:
-    """A precision in memory, whose entries stay as they are."""
-    check_adjacency(matrix.shape, matrix.dtype, samples, place)
-    check_parts(matrix, f"the precision, a {place}")
-    whole = canonical(matrix).astype(np.float64, copy=False)
-    check = PrecisionCheck(place)
-    check.rows(whole, 0)
+        counts.duplicates, counts.zeros = int(matrix.nnz - entries.nnz), int(np.count_nonzero(entries.data == 0))
+    entries = entries if entries.dtype == np.float64 else entries.astype(np.float64)
+    check = EntryCheck(place, precision=precision)
+    check.rows(entries, 0)
     check.finish()
-    whole = symmetric(whole, canonical(whole.T), place, 0)
-    return Graph(whole.shape[0], int(whole.nnz), MemoryRows(whole), uuid4().hex, place, True, precision=True)
+    if precision:
+        rows = MemoryRows(symmetric(Halves(0, entries, canonical(entries.T)), place))
+        return Graph(entries.shape[0], int(entries.nnz), rows, uuid4().hex, place, in_memory=True, precision=True)
+    counts.self_loops = int(np.count_nonzero(entries.diagonal()))
+    forward = without(entries)
+    return _of_edges(forward, direction, counts, weighted=bool(np.any(forward.data != 1)), place=place)
 
 
-def graph_of_list(edges: EdgeList, lookup: Lookup, direction: Direction | None) -> Graph:
+def of_list(edges: Edges, direction: Direction | None) -> Graph:
     """The graph of a list of edges that fits into memory."""
-    lookup, notes = resolve(edges, lookup)
-    samples, counts = lookup.size, Counts()
-    parts = [kept(placed, counts) for placed in edges.placed(lookup)] or [NOTHING]
-    sources, targets, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
-    forward = canonical(sp.coo_array((weights, (sources, targets)), (samples, samples)))
+    counts = Counts()
+    sources, targets, weights = _joined([kept(placed, counts) for placed in edges.placed])
+    forward = canonical(sp.coo_array((weights, (sources, targets)), (edges.samples, edges.samples)))
     counts.duplicates = len(weights) - int(forward.nnz)
-    forward.data = forward.data if edges.weighted else np.ones_like(forward.data)
-    graph = graph_of(
-        forward, direction, counts, weighted=bool(edges.weighted), place=edges.place, one_order=edges.undirected
-    )
-    return replace(graph, notes=(*notes, *graph.notes))
+    forward, weighted = (forward, True) if edges.weighted else (pattern(forward), False)
+    graph = _of_edges(forward, direction, counts, weighted=weighted, place=edges.place, one_order=edges.one_order)
+    return replace(graph, notes=(*edges.notes, *graph.notes))
 
 
-def graph_of(
+def _of_edges(
     forward: sp.csr_array,
     direction: Direction | None,
     counts: Counts,
@@ -85,20 +115,173 @@ def graph_of(
 
     `one_order` says that the edges have no direction, and that D holds each of them in one of its orders or in both.
     """
-    samples = int(forward.shape[0])
-    backward = canonical(forward.T)
+    half = Halves(0, forward, canonical(forward.T))
     if one_order:
-        forward = backward = undirected(forward, backward, "undirected", weighted=weighted, place=place, start=0)
+        forward = undirected(half, "undirected", weighted=weighted, place=place)
+        half = Halves(0, forward, forward)
     if direction == "common_neighbours":
-        check_pairs(np.diff(forward.indptr), np.diff(backward.indptr), MOST_PAIRS, place, _WITHOUT_HUBS)
-        made = common_neighbours(forward, backward, backward, forward, 0)
+        way_out = (
+            "leave them out, or write the edges to disk: ingest_graph(..., direction='common_neighbours', "
+            "most_pairs=...)"
+        )
+        check_pairs(np.diff(half.forward.indptr), np.diff(half.backward.indptr), MOST_PAIRS, place, way_out)
+        adjacency = common_neighbours(half, half.backward, half.forward)
     else:
-        rule = None if one_order else direction
-        made = undirected(forward, backward, rule, weighted=weighted, place=place, start=0)
-    counts.isolated = int(np.count_nonzero(np.diff(made.indptr) == 0))
-    return Graph(samples, int(made.nnz), MemoryRows(made), uuid4().hex, place, True, tuple(counts.notes()))
+        adjacency = undirected(half, None if one_order else direction, weighted=weighted, place=place)
+    counts.isolated = int(np.count_nonzero(np.diff(adjacency.indptr) == 0))
+    rows, notes = MemoryRows(adjacency), tuple(counts.notes())
+    return Graph(forward.shape[0], int(adjacency.nnz), rows, uuid4().hex, place, in_memory=True, notes=notes)
 
 
-_WITHOUT_HUBS = (
-    "leave them out, or write the edges to disk: ingest_graph(..., direction='common_neighbours', most_pairs=...)"
-)
+def of_dask(array: Any, lookup: Lookup, direction: Direction | None, *, precision: bool = False) -> Graph:
+    """The graph, or the precision, of a Dask array of samples × samples, which is read into memory."""
+    source = open_dask(array, AxisLabels())
+    check_adjacency(source.shape, source.dtype, lookup, source.description)
+    option = "precision=True" if precision else f"direction={direction!r}" if direction else ""
+    return of_matrix(_read(source, option), lookup, direction, source.description, precision=precision)
+
+
+def of_group(group: zarr.Group, lookup: Lookup, direction: Direction | None, *, precision: bool = False) -> Graph:
+    """The graph, or the precision, of a csr_matrix group, which is checked in one pass unless its writer has left word
+    of that."""
+    source = open_csr(group, BLOCK_BYTES)
+    place = source.description
+    if CHECKED[not precision] in group.attrs:
+        refuse_kind(f"{place} holds", precision=not precision)
+    check_adjacency(source.shape, source.dtype, lookup, place)
+    if direction is not None:
+        return of_matrix(_read(source, f"direction={direction!r}"), lookup, direction, place)
+    entries, counts, arrays = int(source.nnz or 0), Counts(), cast(CsrRows, source.blocks[0]).arrays
+    marked = group.attrs.get(CHECKED[precision])
+    if isinstance(marked, dict) and marked.get("entries") == entries:
+        counts.isolated = int(marked["isolated"])
+    else:
+        listed, counts = check_symmetric(source, precision=precision)
+        entries = entries if precision else listed
+    rows = StoredRows(arrays, clean=precision or not (counts.self_loops or counts.zeros))
+    return Graph(
+        source.shape[0],
+        entries,
+        rows,
+        uuid4().hex,
+        place,
+        process_local(arrays.data),
+        () if precision else tuple(counts.notes()),
+        arrays.unchanged,
+        precision=precision,
+    )
+
+
+def adjacency_group(node: Any) -> zarr.Group:
+    """The group with the csr_matrix of a graph: the node itself, or the only one in `obsp` of an AnnData store.
+
+    Errors: StoreError where there is none, or there are several to choose from.
+    """
+    check_complete(node)
+    place = place_of(node)
+    if isinstance(node, zarr.Group):
+        if node.attrs.get("encoding-type") == "csr_matrix":
+            return node
+        above = node.get("obsp")
+        inside = above if isinstance(above, zarr.Group) else node
+        groups = {name: group for name, group in inside.groups() if group.attrs.get("encoding-type") == "csr_matrix"}
+        if len(groups) == 1:
+            return next(iter(groups.values()))
+        if groups:
+            choice = ", ".join(f"{place_of(inside)}/{name}" for name in sorted(groups))
+            raise StoreError(f"{place} has {len(groups)} sparse matrices; open one of {choice}")
+    raise StoreError(f"{place} holds no csr_matrix; write the graph as a sparse matrix by rows")
+
+
+def _read(source: DataSource, option: str) -> sp.csr_array:
+    """The matrix, if it is small.
+
+    Errors: DataError where it is larger than `READ_BYTES`, with the `option` of `ingest_graph` that it then needs.
+    """
+    blocks, total = [], 0
+    if not source.sparse or source.nnz is None or source.nnz * ENTRY_BYTES <= READ_BYTES:
+        for block in source.blocks:
+            blocks.append(canonical(block.load()))
+            total += int(blocks[-1].nnz) * ENTRY_BYTES
+            if total > READ_BYTES:
+                break
+        else:
+            return sp.csr_array(sp.vstack(blocks, format="csr"))
+    raise DataError(
+        f"{source.description} has more than {READ_BYTES // 10**6:,} MB of edges, which are not read into memory; "
+        f"write them to a store first, with ingest_graph(..., 'edges.zarr'{', ' * bool(option)}{option}) or dlatent "
+        "ingest-graph"
+    )
+
+
+def check_symmetric(source: DataSource, *, precision: bool = False) -> tuple[int, Counts]:
+    """Check weights and symmetry of an adjacency matrix, or of a precision, in one pass over its row blocks, and count
+    its entries.
+
+    The pairs of samples are divided into parts.  For each part the sum of a 64-bit hash of (i, j, weight), modulo
+    2⁶⁴, must be that of (j, i, weight).  So memory does not grow with the matrix, and one that is not symmetric passes
+    with a probability of about 2⁻⁶⁴.  A second pass is made only to name a pair that differs.
+    Returns: the number of entries that are not zero, without the diagonal of an adjacency matrix, and the counts.
+    Errors: DataError naming a weight that is no weight, or a pair whose two weights differ; as `EntryCheck`.
+    """
+    sums, counts, total, entries, joined = np.zeros(PARTS, dtype=np.uint64), Counts(), 0, 0, 0
+    for placed in entries_of(source, precision=precision):
+        edges = kept(placed, counts, precision=precision)
+        total += len(placed.weights)
+        entries += len(edges.weights)
+        joined += len(edges.sources) and 1 + int(np.count_nonzero(np.diff(edges.sources)))
+        part, weights = _part(edges), edges.weights.view(np.uint64)
+        np.add.at(sums, part, _mixed(edges.sources, edges.targets, weights))
+        np.subtract.at(sums, part, _mixed(edges.targets, edges.sources, weights))
+    if sums.any():
+        _refuse_difference(source, int(np.flatnonzero(sums)[0]), precision)
+    counts.isolated = source.shape[0] - joined
+    counts.duplicates = (source.nnz or total) - total
+    return entries, counts
+
+
+def entries_of(source: DataSource, *, precision: bool = False) -> Iterator[Placed]:
+    """The entries of each row block of an adjacency matrix, or of a precision, in order, checked."""
+    check = EntryCheck(source.description, precision=precision)
+    for block in source.blocks:
+        rows = canonical(block.load()).astype(np.float64, copy=False)
+        check.rows(rows, block.start)
+        yield Placed(block.start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
+    check.finish()
+
+
+def _part(edges: Placed) -> npt.NDArray[np.int64]:
+    """The part of a pair of samples, one for both of its orders."""
+    low, high = np.minimum(edges.sources, edges.targets), np.maximum(edges.sources, edges.targets)
+    return (_mixed(low, high) >> np.uint64(52)).astype(np.int64)
+
+
+def _mixed(*columns: Integers) -> npt.NDArray[np.uint64]:
+    """A hash of each row of columns of 64-bit integers: a sum with odd factors and the finalizer of SplitMix64."""
+    mixed = np.full(len(columns[0]), _ODD[0])
+    for column, factor in zip(columns, _ODD, strict=False):
+        mixed += column.astype(np.uint64) * factor
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _refuse_difference(source: DataSource, part: int, precision: bool) -> None:
+    """Collect the edges of one part, which is known to differ, and name the first pair whose weights are not equal."""
+    edges = []
+    for placed in entries_of(source, precision=precision):
+        here = _part(placed) == part
+        edges.append(Placed(*(column[here] for column in placed)))
+    rows, columns, weights = _joined(edges)
+    forward = canonical(sp.coo_array((weights, (rows, columns)), source.shape))
+    half = Halves(0, forward, canonical(forward.T))
+    if precision:
+        symmetric(half, source.description)
+    else:
+        undirected(half, None, weighted=True, place=source.description)
+    raise AssertionError("sums of hashes differ, but no pair does")
+
+
+def _joined(parts: list[Placed]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Array]:
+    sources, targets, weights = (np.concatenate(column) for column in zip(*(parts or [NOTHING]), strict=True))
+    return sources, targets, weights

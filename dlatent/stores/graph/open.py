@@ -1,4 +1,4 @@
-"""The door for graphs: one function that turns every accepted input into `Edges`."""
+"""The door for graphs: what turns every accepted input into a `Graph`."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import os
 from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
 from dlatent.arrays import Graph, Origin
+from dlatent.containers import check_parts
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import plain_suffix
-from dlatent.stores.graph.checks import check_samples, explained
+from dlatent.stores.byte_source import file_name, path_or_stream, plain_suffix
+from dlatent.stores.graph.adjacency import refuse_kind
 from dlatent.stores.graph.direction import Direction, check_direction
-from dlatent.stores.graph.edges import EdgeList, edges_of_array, edges_of_networkx, is_networkx
-from dlatent.stores.graph.files import FILES, edges_of_file, is_matrix_archive, matrix_of_archive
-from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.graph.matrices import graph_of_list, graph_of_matrix, precision_of_matrix
-from dlatent.stores.graph.stored import (
-    adjacency_group,
-    graph_of_dask,
-    graph_of_group,
-    precision_of_dask,
-    precision_of_group,
+from dlatent.stores.graph.edges import (
+    FILES,
+    Edges,
+    edges_of_array,
+    edges_of_file,
+    edges_of_networkx,
+    is_networkx,
+    is_table,
 )
+from dlatent.stores.graph.lookup import Lookup
+from dlatent.stores.graph.matrices import adjacency_group, of_dask, of_group, of_list, of_matrix
 from dlatent.stores.guard import guarded
 from dlatent.stores.lazy import is_dask_array
 from dlatent.stores.location import local_path
+from dlatent.stores.numpy_files import Archive
 from dlatent.stores.open import open_node
 from dlatent.stores.places import read_places
 from dlatent.stores.strict import MissingChunks, StrictStore, strict
@@ -104,10 +105,19 @@ def open_graph(
     """
     check_direction(direction)
     if isinstance(graph, Graph):
-        return _opened_before(graph, samples, direction)
-    with guarded(named(graph)), explained(origin):
-        found = _open(located(graph, weights, missing_chunks), Lookup(samples, ids, origin), direction, weights)
-    return replace(found, places=read_places(graph))
+        if direction is not None:
+            raise DataError(
+                f"{graph.description} is open already and has lost its direction; pass direction={direction!r} where "
+                "it is opened first"
+            )
+        return _opened_before(graph, samples)
+    with guarded(named(graph)):
+        node = located(graph, weights, missing_chunks)
+        lookup = Lookup(samples, ids, origin)
+        opened = _matrix(node, lookup, direction)
+        if opened is None:
+            opened = of_list(edges_of(node, lookup, weights), direction)
+    return replace(opened, places=read_places(graph))
 
 
 def open_precision(
@@ -152,23 +162,13 @@ def open_precision(
     (4, 4)
     """
     if isinstance(precision, Graph):
-        check_samples(precision.samples, samples, precision.description)
-        if not precision.precision:
-            raise DataError(f"{precision.description} is a graph, not a precision; give it as graph=…")
-        return precision
-    with guarded(named(precision)), explained(origin):
-        found = _open_precision(located(precision, None, missing_chunks), samples, named(precision))
-    return replace(found, places=read_places(precision))
-
-
-def _open_precision(given: Any, samples: int | None, name: str) -> Graph:
-    if isinstance(given, zarr.Group | zarr.Array):
-        return precision_of_group(adjacency_group(given), samples)
-    if sp.issparse(given):
-        return precision_of_matrix(given, samples, f"scipy.sparse {cast(Any, given).format} matrix")
-    if is_dask_array(given):
-        return precision_of_dask(given, samples)
-    raise DataError(f"{name} cannot be read as a precision, {NO_LIST}")
+        return _opened_before(precision, samples, precision=True)
+    with guarded(named(precision)):
+        node, lookup = located(precision, None, missing_chunks), Lookup(samples, origin=origin)
+        opened = _matrix(node, lookup, None, precision=True)
+        if opened is None:
+            raise DataError(f"{named(precision)} cannot be read as a precision, {NO_LIST}")
+    return replace(opened, places=read_places(precision))
 
 
 NO_LIST = "which is a matrix: scipy.sparse, Dask, a Zarr store with a csr_matrix, or a .npz file of scipy.sparse"
@@ -179,26 +179,20 @@ def named(graph: Any) -> str:
     return os.fspath(graph) if isinstance(graph, str | os.PathLike) else f"edges of type {type(graph).__qualname__}"
 
 
-def _open(graph: Any, lookup: Lookup, direction: Direction | None, weights: npt.ArrayLike | None) -> Graph:
-    samples = lookup.samples
+def _matrix(graph: Any, lookup: Lookup, direction: Direction | None, *, precision: bool = False) -> Graph | None:
+    """The graph, or the precision, of what is a matrix; None of all else."""
     if isinstance(graph, zarr.Group | zarr.Array):
-        return graph_of_group(adjacency_group(graph), samples, direction)
+        return of_group(adjacency_group(graph), lookup, direction, precision=precision)
     if sp.issparse(graph):
-        return graph_of_matrix(graph, samples, direction, f"scipy.sparse {cast(Any, graph).format} matrix")
-    if is_dask_array(graph):
-        return graph_of_dask(graph, samples, direction)
-    return graph_of_list(list_of(graph, lookup, weights), lookup, direction)
+        place = f"scipy.sparse {cast(Any, graph).format} matrix"
+        return of_matrix(graph, lookup, direction, place, precision=precision)
+    return of_dask(graph, lookup, direction, precision=precision) if is_dask_array(graph) else None
 
 
-def _opened_before(graph: Graph, samples: int | None, direction: Direction | None) -> Graph:
-    check_samples(graph.samples, samples, graph.description)
-    if graph.precision:
-        raise DataError(f"{graph.description} is a precision, not a graph; give it as precision=…")
-    if direction is not None:
-        raise DataError(
-            f"{graph.description} is open already and has lost its direction; pass direction={direction!r} where it is "
-            "opened first"
-        )
+def _opened_before(graph: Graph, samples: int | None, *, precision: bool = False) -> Graph:
+    Lookup(samples).check_samples(graph.samples, graph.description)
+    if graph.precision != precision:
+        refuse_kind(f"{graph.description} is", precision=graph.precision)
     return graph
 
 
@@ -209,7 +203,7 @@ def located(graph: Any, weights: npt.ArrayLike | None, missing_chunks: MissingCh
 
     Errors: DataError where weights are given beside anything but an array or a table.
     """
-    if weights is not None and not _is_table(graph):
+    if weights is not None and not is_table(graph):
         raise DataError("weights= belongs to an array or table of edges; other kinds of edges carry their own weights")
     if isinstance(graph, zarr.Group | zarr.Array):
         return graph if isinstance(graph.store, StrictStore) else strict(graph, missing_chunks)
@@ -217,23 +211,34 @@ def located(graph: Any, weights: npt.ArrayLike | None, missing_chunks: MissingCh
         return graph
     location = os.fspath(graph)
     if plain_suffix(location) in FILES:
-        return matrix_of_archive(location) if is_matrix_archive(location) else location
+        matrix = _matrix_of_archive(location) if plain_suffix(location) == ".npz" else None
+        return location if matrix is None else matrix
     path = local_path(location)
     if path is not None and path.is_file():
         raise DataError(f"{location}: edges are read from {', '.join(FILES)} files and from Zarr stores")
     return open_node(location, missing_chunks)
 
 
-def _is_table(graph: Any) -> bool:
-    return isinstance(graph, np.ndarray | list | tuple) or (hasattr(graph, "columns") and hasattr(graph, "iloc"))
+def _matrix_of_archive(location: str) -> Any:
+    """The matrix of `scipy.sparse.save_npz`, whose members are checked before and whose indices after reading; None of
+    an archive with a list of edges."""
+    with Archive(location) as archive:
+        if "edges" in archive.keys:
+            return None
+        for key in archive.keys:
+            with archive.stream(key):
+                pass
+    matrix: Any = sp.load_npz(path_or_stream(location))
+    check_parts(matrix, file_name(location))
+    return matrix
 
 
-def list_of(graph: Any, lookup: Lookup, weights: npt.ArrayLike | None = None) -> EdgeList:
+def edges_of(graph: Any, lookup: Lookup, weights: npt.ArrayLike | None = None) -> Edges:
     """The list of edges that an array, a table, a networkx graph or the path of a file holds."""
-    if _is_table(graph):
-        return edges_of_array(graph, weights)
+    if is_table(graph):
+        return edges_of_array(graph, weights).resolved(lookup)
     if is_networkx(graph):
-        return edges_of_networkx(graph)
+        return edges_of_networkx(graph).resolved(lookup)
     if isinstance(graph, str):
-        return edges_of_file(graph, lookup)
+        return edges_of_file(graph, lookup).resolved(lookup)
     raise DataError(f"cannot read edges of type {type(graph).__module__}.{type(graph).__qualname__}; give {ACCEPTED}")

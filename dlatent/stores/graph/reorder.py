@@ -1,30 +1,35 @@
-"""An order of the samples in which neighbours lie near each other."""
+"""An order of the samples in which neighbours lie near each other, and data with all that belongs to them in it."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+import zarr
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError, masked
-from dlatent.stores.atomic import new_store, require_writable, with_room
-from dlatent.stores.graph.carry import Reordering, carry
+from dlatent.stores.atomic import MARKER, new_store, require_writable, with_room
+from dlatent.stores.chunked import read_all, write_array
 from dlatent.stores.graph.direction import Direction
 from dlatent.stores.graph.ingest import write_graph
 from dlatent.stores.graph.open import open_graph
 from dlatent.stores.guard import guarded
+from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.ingest.run import scratch
-from dlatent.stores.ingest.writer import write_vector
-from dlatent.stores.labels import ORIGINAL
+from dlatent.stores.ingest.writer import DenseWriter, start_layout, write_before, write_feature_names, write_vector
+from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL
 from dlatent.stores.open import open_data, open_node
 from dlatent.stores.places import require_apart, require_separate
-from dlatent.stores.sparse import row_numbers
+from dlatent.stores.sparse import CsrWriter, canonical, row_numbers
 from dlatent.stores.strict import MissingChunks
 
 Method = Literal["rcm"]
@@ -32,6 +37,14 @@ Method = Literal["rcm"]
 
 ROWS = 1 << 16
 """Rows of the graph that are written at once."""
+
+BLOCK_BYTES = 32 << 20
+"""Bytes of rows of the data that are put in order at one time."""
+
+BY_ROW = ("obs", "obsm", "layers")
+"""Groups of an AnnData store that have one row for each sample."""
+
+SPARSE = ("csr_matrix", "csc_matrix")
 
 
 @dataclass(frozen=True)
@@ -141,7 +154,7 @@ def reorder(
         origin=source.labels.origin,
     )
     before = graph.rows.load(0, graph.samples)
-    order = nearest_order(before)
+    order = reverse_cuthill_mckee(sp.csr_matrix(before), symmetric_mode=True).astype(np.int64)
     after = before[order][:, order]
     after.sort_indices()
     with (
@@ -150,7 +163,7 @@ def reorder(
         scratch(out_data) as directory,
     ):
         with guarded(source.description, StoreError), with_room(out_data):
-            notes = carry(node, source, root, Reordering(order, directory))
+            notes = _carry(node, source, root, Reordering(order, directory))
         rows = (after[start : start + ROWS] for start in range(0, graph.samples, ROWS))
         write_graph(root_graph, rows, graph.samples, weighted=bool(np.any(after.data != 1)))
         write_vector(root_graph, ORIGINAL, order)
@@ -166,12 +179,100 @@ def reorder(
     )
 
 
-def nearest_order(adjacency: sp.csr_array) -> npt.NDArray[np.int64]:
-    """The reverse Cuthill-McKee order (N,) of a symmetric matrix: old positions in their new order."""
-    return reverse_cuthill_mckee(sp.csr_matrix(adjacency), symmetric_mode=True).astype(np.int64)
-
-
 def _distances(adjacency: sp.csr_array) -> npt.NDArray[np.int64]:
     """Difference of row numbers of all edges; 0 where there are none."""
-    found = np.abs(row_numbers(adjacency) - adjacency.indices)
-    return found if len(found) else np.zeros(1, dtype=np.int64)
+    distances = np.abs(row_numbers(adjacency) - adjacency.indices)
+    return distances if len(distances) else np.zeros(1, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Reordering:
+    """Row i of the new data is row `order[i]` of the old; `directory` is for temporary files."""
+
+    order: npt.NDArray[np.int64]
+    directory: Path
+
+
+def _carry(node: Any, source: DataSource, root: zarr.Group, new: Reordering) -> list[str]:
+    """Write the rows of the data into a new store in the layout of AnnData; returns notes.
+
+    Of an AnnData store all is carried but `obsp`; of other data the matrix, and the labels of both axes.
+    """
+    start_layout(root)
+    annotated = isinstance(node, zarr.Group) and node.attrs.get("encoding-type") == "anndata"
+    _write_matrix(source, root, "X", _stored_dtype(node["X"] if annotated else node, source), new)
+    notes = _carry_annotations(node, root, new) if annotated else _write_labels(source, root, new)
+    write_vector(cast(zarr.Group, root["uns"]), ORIGINAL, new.order)
+    if (origin := source.labels.origin) is not None:
+        write_before(root, origin.load()[new.order], origin.rows)
+    return notes
+
+
+def _carry_annotations(old: zarr.Group, root: zarr.Group, new: Reordering) -> list[str]:
+    if isinstance(marker := old.attrs.get(MARKER), dict):
+        root.attrs[MARKER] = {**marker, **cast(dict[str, Any], root.attrs[MARKER])}
+    for name, member in old.groups():
+        if name in ("X", "obsp"):
+            continue
+        group = root.require_group(name)
+        group.attrs.update(dict(member.attrs))
+        for key, value in member.members():
+            if name != "uns" or key not in (ORIGINAL, BEFORE):
+                _copy(value, group, key, new if name in BY_ROW else None)
+    left_out = sorted(name for name, _ in cast(zarr.Group, old["obsp"]).members()) if "obsp" in old else []
+    return [f"obsp ({', '.join(left_out)}) was left out; the graph is in the store of edges"] if left_out else []
+
+
+def _copy(member: Any, group: zarr.Group, name: str, new: Reordering | None) -> None:
+    """Copy an array or a group, its rows in the new order where there is one."""
+    encoding = member.attrs.get("encoding-type")
+    if new is not None and (encoding in SPARSE or (isinstance(member, zarr.Array) and member.ndim == 2)):
+        source = open_data(member)
+        _write_matrix(source, group, name, _stored_dtype(member, source), new)
+    elif isinstance(member, zarr.Array):
+        values = read_all(member)
+        ordered = values if new is None else values[new.order]
+        write_array(group, name, ordered, member.chunks, attributes=dict(member.attrs))
+    else:
+        copied = group.create_group(name, attributes=dict(member.attrs))
+        for key, value in member.members():
+            _copy(value, copied, key, None if (encoding, key) == ("categorical", "categories") else new)
+
+
+def _write_labels(source: DataSource, root: zarr.Group, new: Reordering) -> list[str]:
+    """Labels of rows and features; rows without labels are named by the position at which they lay before."""
+    labels = source.labels
+    names = new.order if labels.samples is None else labels.samples[new.order]
+    write_vector(cast(zarr.Group, root["obs"]), "_index", names.astype(str))
+    write_feature_names(root, None if labels.features is None else labels.features.astype(str), source.shape[1])
+    root["X"].attrs[DIMENSIONS] = list(labels.dims)
+    return []
+
+
+def _stored_dtype(member: Any, source: DataSource) -> np.dtype[Any]:
+    """The dtype of dense values on disk, which is kept; sparse values are floats."""
+    return member.dtype if isinstance(member, zarr.Array) and not source.sparse else source.dtype
+
+
+def _write_matrix(source: DataSource, group: zarr.Group, name: str, dtype: np.dtype[Any], new: Reordering) -> None:
+    """Write the rows of a matrix in the new order; they are sorted in files, and memory holds a few blocks."""
+    columns = source.shape[1]
+    positions = np.empty_like(new.order)
+    positions[new.order] = np.arange(len(new.order))
+    writer: CsrWriter | DenseWriter
+    if source.sparse:
+        entries = TripleSpill(new.directory, source.shape[0], columns, dtype)
+        for block in source.blocks:
+            rows = canonical(block.load())
+            entries.add(positions[block.start + row_numbers(rows)], rows.indices, rows.data)
+        writer = CsrWriter(group.create_group(name), columns=columns, dtype=dtype)
+        batches: Iterator[Any] = (batch for _, batch in entries.batches(BLOCK_BYTES))
+    else:  # one entry is a whole row
+        entries = TripleSpill(new.directory, source.shape[0], 1, np.dtype((dtype, (columns,))))
+        for block in source.blocks:
+            entries.add(positions[block.start : block.stop], 0, block.load())
+        writer = DenseWriter(group, name, columns, dtype, BLOCK_BYTES)
+        batches = (records["value"] for _, _, records in entries.records(BLOCK_BYTES))
+    for batch in batches:
+        writer.append(batch)
+    writer.close()

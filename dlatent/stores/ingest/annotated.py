@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from dlatent.stores.chunked import read_rows
 from dlatent.stores.codecs import arrays_below, check_below
 from dlatent.stores.encoded import require_decoded
 from dlatent.stores.ingest.batches import BatchFunction, Reader, Values, Wanted, matrix_reader
-from dlatent.stores.ingest.matrices import SparseParts, dense_batches
+from dlatent.stores.ingest.matrices import SparseParts, Stored, dense_batches
 from dlatent.stores.open import check_complete, open_node
 from dlatent.stores.table_files import needed
 
@@ -84,12 +85,12 @@ def _matrix(stored: Any, name: str, directory: Path) -> tuple[tuple[int, int], B
         if len(stored.shape) != 2:
             raise DataError(f"{name}: X has {len(stored.shape)} dimension(s), expected samples × features")
         shape = (int(stored.shape[0]), int(stored.shape[1]))
-        return shape, dense_batches(_sliceable(stored), (stored.chunks or (1,))[0]), _size(stored)
+        return shape, dense_batches(_stored(stored), (stored.chunks or (1,))[0]), _size(stored)
     kind = stored.attrs.get("encoding-type", f"{stored.attrs.get('h5sparse_format', '')}_matrix")
     sizes = stored.attrs.get("shape", stored.attrs.get("h5sparse_shape", ()))
     if kind not in ("csr_matrix", "csc_matrix") or len(sizes) != 2:
         raise DataError(f"{name}: X is stored as {kind!r}; expected csr_matrix, csc_matrix or an array")
-    parts = SparseParts(f"{name}: X", sizes, lambda part: _sliceable(stored[part]))
+    parts = SparseParts(f"{name}: X", sizes, lambda part: _stored(stored[part]))
     least = 8 * parts.shape[0] + sum(_size(stored[part]) for part in ("data", "indices", "indptr"))
     return parts.shape, parts.batches(kind.removesuffix("_matrix"), directory), least
 
@@ -101,19 +102,10 @@ def _size(stored: Any) -> int:
     return sum(_size(stored[name]) for name in stored)
 
 
-class _ZarrSlices:
-    """A Zarr array of which slices are read with errors that name the chunk."""
-
-    def __init__(self, array: Any) -> None:
-        self._array, self.shape, self.dtype = array, array.shape, array.dtype
-
-    def __getitem__(self, rows: slice) -> Values:
-        return read_rows(self._array, rows.start, rows.stop)
-
-
-def _sliceable(stored: Any) -> Any:
-    """An HDF5 dataset as it is, a Zarr array with the errors of this library."""
-    return _ZarrSlices(stored) if hasattr(stored, "store_path") else stored
+def _stored(array: Any) -> Stored:
+    """An HDF5 dataset, or a Zarr array with errors that name the chunk."""
+    read = partial(read_rows, array) if hasattr(array, "store_path") else lambda start, stop: array[start:stop]
+    return Stored(array.shape, array.dtype, read)
 
 
 def _index(root: Any, frame: str, name: str, element: Callable[[Any], Any]) -> Values | None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import copied, file_name, file_size
 from dlatent.stores.ingest.batches import BatchFunction, Reader, Values, Wanted, matrix_reader
-from dlatent.stores.ingest.matrices import PIECE, DenseFile, SparseParts, dense_batches
+from dlatent.stores.ingest.matrices import PIECE, SparseParts, Stored, dense_batches, dense_file
 from dlatent.stores.location import local_path
 from dlatent.stores.numpy_files import Archive, MemberStream, mapped_array
 
@@ -32,7 +32,7 @@ def open_npy(locations: Sequence[str], _: Wanted, directory: Path) -> Reader:
     if mapped.ndim != 2:
         raise DataError(f"{location} has {mapped.ndim} dimension(s), expected samples × features")
     by_columns = mapped.flags.f_contiguous and not mapped.flags.c_contiguous
-    stored = DenseFile(path, getattr(mapped, "offset", 0), mapped.shape, mapped.dtype, by_columns)
+    stored = dense_file(path, getattr(mapped, "offset", 0), mapped.shape, mapped.dtype, by_columns=by_columns)
     return matrix_reader(file_name(location), file_size(location), mapped.shape, dense_batches(stored))
 
 
@@ -77,7 +77,7 @@ def _matrix(archive: Archive, directory: Path) -> tuple[tuple[int, int], BatchFu
         kind = archive.whole("format").item()
         prefix, layout = "", kind.decode() if isinstance(kind, bytes) else str(kind)
     sizes = archive.whole(f"{prefix}shape").ravel().tolist()
-    parts = SparseParts(archive.name, sizes, lambda part: _Member(archive.stream(prefix + part)))
+    parts = SparseParts(archive.name, sizes, lambda part: _stored(archive.stream(prefix + part)))
     return parts.shape, parts.batches(layout, directory), 8 * parts.shape[0]
 
 
@@ -87,23 +87,22 @@ def _dense(archive: Archive, directory: Path) -> tuple[tuple[int, int], BatchFun
         raise DataError(f"{archive.name}: X has shape {member.shape}, expected samples × features")
     shape = (member.shape[0], member.shape[1])
     if not member.fortran_order:
-        return shape, dense_batches(_Member(member)), 0
+        return shape, dense_batches(_stored(member)), 0
     path = directory / "X"
     with path.open("wb") as out:
         for start in range(0, math.prod(shape), PIECE):
             out.write(member.read(min(PIECE, math.prod(shape) - start)).tobytes())
-    return shape, dense_batches(DenseFile(path, 0, shape, member.dtype, by_columns=True)), 0
+    return shape, dense_batches(dense_file(path, 0, shape, member.dtype, by_columns=True)), 0
 
 
-class _Member:
-    """An array of an archive, of which slices are read in order."""
+def _stored(member: MemberStream) -> Stored:
+    """An array of an archive, read as a stream."""
 
-    def __init__(self, member: MemberStream) -> None:
-        self._member, self.shape, self.dtype = member, member.shape, member.dtype
+    def read(start: int, stop: int) -> npt.NDArray[Any]:
+        shape = (stop - start, *member.shape[1:])
+        return member.read(math.prod(shape)).reshape(shape)
 
-    def __getitem__(self, rows: slice) -> npt.NDArray[Any]:
-        shape = (rows.stop - rows.start, *self.shape[1:])
-        return self._member.read(math.prod(shape)).reshape(shape)
+    return Stored(member.shape, member.dtype, read)
 
 
 def _names(archive: Archive, key: Any) -> Values | None:

@@ -1,4 +1,4 @@
-"""What every format turns a file into: batches of rows, each with its labels and the place where each row came from."""
+"""Batches of rows, into which every format turns a file: each with its labels, and the place of each row in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IndexBase = Literal["auto", 0, 1]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the caller asked for: labels, features and ids as given to `ingest`, those of other files left out."""
+    """Labels, features and ids as the caller of `ingest` wants them, and how a file is to be read."""
 
     labels: str | Sequence[str] | None
     features: str | Sequence[str] | int | None

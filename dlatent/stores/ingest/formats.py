@@ -52,26 +52,24 @@ TABLES = ("csv", "parquet")
 """Formats whose columns have names, so that several may be wanted."""
 
 
-def detect(locations: Sequence[str], format: str | None) -> str:
-    """The format of the files: as the caller says, or by their extensions."""
+def detect(locations: Sequence[str], format: str | None, *, resume: bool) -> str:
+    """The format of the files: as the caller says, or by their extensions.
+
+    Errors: DataError for what cannot be read together, or not be resumed, because its rows are read as fast as a
+    checkpoint of them would be, or all before any is written.
+    """
     if format is not None and format not in FORMATS:
         raise DataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
     names = {format or _detect_one(location) for location in locations}
     if len(names) > 1:
         raise DataError(f"the files are of different formats ({', '.join(sorted(names))}); ingest them one by one")
     (name,) = names
+    several = ", ".join(name for name, kind in FORMATS.items() if kind.several)
     if len(locations) > 1 and not FORMATS[name].several:
-        raise DataError(f"several files at once are read for {_several()} only; ingest {name} one by one")
+        raise DataError(f"several files at once are read for {several} only; ingest {name} one by one")
+    if resume and not FORMATS[name].several:
+        raise DataError(f"an ingest of {name} cannot go on where it was, only one of {several}; leave resume away")
     return name
-
-
-def require_recordable(format: str) -> None:
-    """Refuse a format whose rows are read as fast as a checkpoint of them would be, or all before any is written.
-
-    Errors: DataError.
-    """
-    if not FORMATS[format].several:
-        raise DataError(f"an ingest of {format} cannot go on where it was, only one of {_several()}; leave resume away")
 
 
 def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory: Path) -> tuple[Reader, str | None]:
@@ -104,10 +102,6 @@ def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory
     reader.columns = announced if reader.columns is None else reader.columns
     reader.column_names = reader.column_names if names is None else names
     return reader, label_file
-
-
-def _several() -> str:
-    return ", ".join(name for name, kind in FORMATS.items() if kind.several)
 
 
 def _detect_one(location: str) -> str:

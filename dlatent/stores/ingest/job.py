@@ -116,7 +116,9 @@ class Job:
                     self._progress(batch.done, self._reader.total_bytes, self.seen)
         if self._tfidf:
             idf = self._frequencies.inverse()
-            for features in self._counts():
+            for path in self._waiting:
+                features = sp.load_npz(path) if path.suffix == ".npz" else np.load(path, allow_pickle=False)
+                path.unlink()
                 self.writer.append(weigh(features, idf, unit_norm=self._treatment.unit_norm))
         self.shape = self.writer.close()
         self._check_shape()
@@ -125,7 +127,7 @@ class Job:
             self.labels = write_labels(self._root, self._collector.finish())
 
     def notes(self) -> Iterator[str]:
-        """What was decided or mended."""
+        """Sentences on all that was decided or mended."""
         yield from self._reader.notes
         if self.repairs.unsorted_rows:
             yield f"{number_of(self.repairs.unsorted_rows, 'row')} had indices out of order; they were sorted"
@@ -183,13 +185,6 @@ class Job:
         sp.save_npz(path, batch.features, compressed=False) if sparse else np.save(path, batch.features)
         self._waiting.append(path)
 
-    def _counts(self) -> Iterator[Any]:
-        """The batches that wait, each file removed after it was read."""
-        for path in self._waiting:
-            features = sp.load_npz(path) if path.suffix == ".npz" else np.load(path, allow_pickle=False)
-            path.unlink()
-            yield features
-
     def _open_writer(self, features: Any) -> None:
         dtype = self._treatment.dtype
         if self._writer is not None:
@@ -236,7 +231,7 @@ class Job:
 
 
 def about_ingest(sources: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same for an ingest to go on."""
+    """The facts that must not differ for an ingest to go on."""
     return {
         "ingest": [masked(source) for source in sources],
         "options": dict(options),

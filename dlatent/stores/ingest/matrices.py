@@ -6,9 +6,8 @@ What lies by columns or in no order is sorted on disk first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,78 +21,62 @@ PIECE = 1 << 18
 """Entries that are moved at once; those of 24 bytes, of larger ones fewer."""
 
 
-class Sliceable(Protocol):
-    """An array of which slices along the first axis are read: an HDF5 dataset, a Zarr array, a file.
+class Stored(NamedTuple):
+    """An array at rest; `read` reads rows `[start, stop)`, each of them once and in order: a compressed stream will
+    do."""
 
-    Each is asked for once, in order: a compressed stream will do.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As that of an array."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """As that of an array."""
-        ...
-
-    def __getitem__(self, rows: slice, /) -> npt.NDArray[Any]: ...
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[int, int], npt.NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class DenseFile:
+def dense_file(path: Path, offset: int, shape: tuple[int, int], dtype: np.dtype[Any], *, by_columns: bool) -> Stored:
     """A dense matrix in a file behind `offset`, by rows or by columns.
 
     It is read, not mapped: a few rows of each column would bring most of the file into memory.
     """
+    height, width = shape
 
-    path: Path
-    offset: int
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    by_columns: bool
+    def run(stream: BinaryIO, first: int, count: int) -> npt.NDArray[Any]:
+        stream.seek(offset + first * dtype.itemsize)
+        return np.fromfile(stream, dtype=dtype, count=count)
 
-    def __getitem__(self, rows: slice) -> npt.NDArray[Any]:
-        height, width = self.shape
-        count = rows.stop - rows.start
-        with self.path.open("rb") as stream:
-            if not self.by_columns:
-                return self._read(stream, rows.start * width, count * width).reshape(count, width)
-            block = np.empty((count, width), dtype=self.dtype)
+    def read(start: int, stop: int) -> npt.NDArray[Any]:
+        block = np.empty((stop - start, width), dtype=dtype)
+        with path.open("rb") as stream:
+            if not by_columns:
+                return run(stream, start * width, block.size).reshape(block.shape)
             for column in range(width):
-                block[:, column] = self._read(stream, column * height + rows.start, count)
+                block[:, column] = run(stream, column * height + start, stop - start)
         return block
 
-    def _read(self, stream: BinaryIO, first: int, count: int) -> npt.NDArray[Any]:
-        stream.seek(self.offset + first * self.dtype.itemsize)
-        return np.fromfile(stream, dtype=self.dtype, count=count)
+    return Stored(shape, dtype, read)
 
 
-def dense_batches(stored: Sliceable, chunk: int = 1) -> BatchFunction:
-    """What reads the rows of a dense matrix; whole chunks where they fit, so that none is decoded twice."""
+def dense_batches(stored: Stored, chunk: int = 1) -> BatchFunction:
+    """A function that reads the rows of a dense matrix; whole chunks where they fit, so that none is decoded twice."""
     rows, columns = stored.shape
 
-    def read(batch_bytes: int) -> Iterator[tuple[int, Any]]:
+    def batches(batch_bytes: int) -> Iterator[tuple[int, Any]]:
         step = min(max(batch_bytes // max(columns * stored.dtype.itemsize, 1), 1), max(rows, 1))
         step = step // chunk * chunk or step
         for start in range(0, rows, step):
-            yield start, stored[start : min(start + step, rows)]
+            yield start, stored.read(start, min(start + step, rows))
 
-    return read
+    return batches
 
 
 class SparseParts:
     """The parts of one sparse matrix, each opened by its name; a row pointer takes eight bytes of memory."""
 
-    def __init__(self, description: str, sizes: Sequence[Any], part: Callable[[str], Sliceable]) -> None:
+    def __init__(self, description: str, sizes: Sequence[Any], part: Callable[[str], Stored]) -> None:
         if len(sizes) != 2 or min(sizes) < 0:
             raise DataError(f"{description}: the shape is {[*sizes]}, expected two numbers; the file is damaged")
         self.shape = (int(sizes[0]), int(sizes[1]))
         self._description, self._part = description, part
 
     def batches(self, layout: str, directory: Path) -> BatchFunction:
-        """What reads the rows of a csr, csc or coo matrix; all but the first are sorted in `directory`."""
+        """A function that reads the rows of a csr, csc or coo matrix; all but the first are sorted in `directory`."""
         if layout == "csr":
             return self._rows
         if layout not in ("csc", "coo"):
@@ -105,9 +88,9 @@ class SparseParts:
         data, indices = self._opened(int(indptr[-1]), "data", "indices")
         entries = max(batch_bytes // (data.dtype.itemsize + indices.dtype.itemsize), 1)
         for start, stop in row_cuts(indptr, entries):
-            cut = slice(int(indptr[start]), int(indptr[stop]))
-            columns = self._in_range("indices", indices[cut], self.shape[1])
-            yield start, csr(data[cut], columns, indptr[start : stop + 1] - cut.start, self.shape[1])
+            cut = int(indptr[start]), int(indptr[stop])
+            columns = self._in_range("indices", indices.read(*cut), self.shape[1])
+            yield start, csr(data.read(*cut), columns, indptr[start : stop + 1] - cut[0], self.shape[1])
 
     def _sorted(self, layout: str, directory: Path) -> TripleSpill:
         """A matrix stored by columns (CSC), or as rows, columns and values (COO), sorted by rows on disk."""
@@ -119,18 +102,18 @@ class SparseParts:
             data, rows, columns = self._opened(total, "data", name, "col")
         spill = TripleSpill(directory, *self.shape, data.dtype)
         for start in range(0, data.shape[0], PIECE):
-            cut = slice(start, min(start + PIECE, data.shape[0]))
-            row = self._in_range(name, rows[cut], self.shape[0])
+            cut = start, min(start + PIECE, data.shape[0])
+            row = self._in_range(name, rows.read(*cut), self.shape[0])
             if layout == "csc":
-                column = np.searchsorted(pointers, np.arange(cut.start, cut.stop), side="right") - 1
+                column = np.searchsorted(pointers, np.arange(*cut), side="right") - 1
             else:
-                column = self._in_range("col", columns[cut], self.shape[1])
-            spill.add(row, column, data[cut])
+                column = self._in_range("col", columns.read(*cut), self.shape[1])
+            spill.add(row, column, data.read(*cut))
         return spill
 
     def _pointers(self, major: int) -> npt.NDArray[np.int64]:
         stored = self._part("indptr")
-        indptr: npt.NDArray[np.int64] = stored[0 : stored.shape[0]].astype(np.int64)
+        indptr: npt.NDArray[np.int64] = stored.read(0, stored.shape[0]).astype(np.int64)
         if len(indptr) != major + 1 or indptr[0] != 0 or np.any(np.diff(indptr) < 0):
             raise DataError(
                 f"{self._description}: indptr must be {major + 1} numbers from 0 that do not decrease, to fit the "
@@ -138,7 +121,7 @@ class SparseParts:
             )
         return indptr
 
-    def _opened(self, entries: int, *names: str) -> list[Sliceable]:
+    def _opened(self, entries: int, *names: str) -> list[Stored]:
         """Parts of so many entries."""
         parts = [self._part(name) for name in names]
         if any(part.shape != (entries,) for part in parts):
@@ -189,7 +172,7 @@ class TripleSpill:
         place, piece = indptr[starts], max(24 * PIECE // self._record.itemsize, 1)
         with self._sorted.open("wb") as out, self._listed.open("rb") as listed:
             while len(records := np.fromfile(listed, dtype=self._record, count=piece)):
-                scatter(out, records, np.searchsorted(starts, records["row"], side="right") - 1, place)
+                _scatter(out, records, np.searchsorted(starts, records["row"], side="right") - 1, place)
         self._listed.unlink()
         with self._sorted.open("rb") as stored:
             for start, stop in ranges:
@@ -198,7 +181,7 @@ class TripleSpill:
                 yield start, pointers, records[np.lexsort((records["column"], records["row"]))]
 
 
-def scatter(out: BinaryIO, records: npt.NDArray[Any], part: Values, place: Values) -> None:
+def _scatter(out: BinaryIO, records: npt.NDArray[Any], part: Values, place: Values) -> None:
     """Write each record into its `part` of a file, of which `place` says where the next goes; they stay in order."""
     order = np.argsort(part, kind="stable")
     numbers, first = np.unique(part[order], return_index=True)

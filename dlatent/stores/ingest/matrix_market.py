@@ -17,7 +17,7 @@ from scipy.io import mmread
 from dlatent.errors import DataError, number_of
 from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import Reader, Values, Wanted, matrix_reader
-from dlatent.stores.ingest.matrices import DenseFile, TripleSpill, dense_batches
+from dlatent.stores.ingest.matrices import TripleSpill, dense_batches, dense_file
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 
 FIELDS = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
@@ -113,7 +113,7 @@ class _Text:
             if self._mirrored:
                 matrix[columns, rows] = values * self._mirrored
             seen += len(values)
-        return dense_batches(DenseFile(path, 0, self.shape, self._dtype, by_columns=True))(batch_bytes)
+        return dense_batches(dense_file(path, 0, self.shape, self._dtype, by_columns=True))(batch_bytes)
 
     def _pieces(self, batch_bytes: int) -> Iterator[Entries]:
         """The entries of the body, piece by piece."""

@@ -21,7 +21,7 @@ from dlatent.stores.byte_source import directory_size, file_name, file_size
 from dlatent.stores.checkpoint import checkpoint_of_store
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.batches import START, IndexBase, Wanted
-from dlatent.stores.ingest.formats import Format, detect, open_reader, require_recordable
+from dlatent.stores.ingest.formats import Format, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress, about_ingest, recorded_batches
 from dlatent.stores.ingest.treatment import Treatment, Weighting, ZeroRows
 from dlatent.stores.ingest.writer import Column, Outputs
@@ -182,14 +182,13 @@ def ingest(
     if not locations:
         raise DataError("there is no source file; give at least one")
     require_apart(destination, *locations, labels, features)
-    kind = detect(locations, format)
+    kind = detect(locations, format, resume=resume)
     for location in locations if kind != "zarr" else ():  # refuses what is not there before it replaces anything
         file_size(location)
     limits = Limits(max_features, max_expansion)
     wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks, limits)
     with contextlib.ExitStack() as stack:
         if resume:
-            require_recordable(kind)
             options = {"format": kind, "wanted": asdict(wanted), **asdict(treatment)}
             checkpoint = stack.enter_context(checkpoint_of_store(destination, about_ingest(locations, options)))
             overwrite = overwrite or left_by(destination, checkpoint.identity)

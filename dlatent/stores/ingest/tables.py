@@ -89,12 +89,11 @@ def _table_reader(
         matrix = np.empty((len(frame), len(features)), dtype=np.float32 if single else np.float64)
         for position, column in enumerate(features):
             matrix[:, position] = _numbers(frame[column], name, start, WAYS)
-        found = frame[labels[0]].to_numpy() if len(labels) == 1 else None
+        outputs = frame[labels[0]].to_numpy() if len(labels) == 1 else None
         if len(labels) > 1:
-            found = np.stack([_numbers(frame[column], name, start) for column in labels], axis=1)
-        return Batch(
-            matrix, partial(numbered, name, start), found, ids=frame[ids[0]].astype(str).to_numpy() if ids else None
-        )
+            outputs = np.stack([_numbers(frame[column], name, start) for column in labels], axis=1)
+        row_names = frame[ids[0]].astype(str).to_numpy() if ids else None
+        return Batch(matrix, partial(numbered, name, start), outputs, row_names)
 
     def batches_of(source: ByteSource, batch_bytes: int, mark: Mark) -> Iterator[Batch]:
         start = 0

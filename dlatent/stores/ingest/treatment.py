@@ -1,4 +1,4 @@
-"""What is done to every batch before it is written: finite values in canonical form, tf-idf, and rows of length one."""
+"""The treatment of every batch before it is written: finite values in canonical form, tf-idf, rows of length one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Weighting = Literal["none", "tfidf"]
 
 @dataclass(frozen=True)
 class Treatment:
-    """What the caller of `ingest` wants of the rows."""
+    """Options of `ingest` that say what is done to the rows."""
 
     weighting: Weighting
     unit_norm: bool
