@@ -98,7 +98,7 @@ fuzz: $(DEV_READY)
 	$(PY) -W ignore -m tests.fuzz $(FUZZ_ARGS)
 
 check: $(DEV_READY)
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target lint types contracts docs
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint types contracts docs
 
 lint: $(DEV_READY)
 	@echo "==> Lint"
