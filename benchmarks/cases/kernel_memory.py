@@ -111,7 +111,7 @@ def read(folder: Path, scale: float) -> Row:
     from dlatent.gaussian.kernel_passes import WriteRequest, meet_write
     from dlatent.operators.kernels import Kernel
     from dlatent.passes import Pass, pair_pass
-    from dlatent.stores.kernel_tiles import TileSink, open_tiles
+    from dlatent.stores.sinks import TileSink, open_tiles
 
     source = open_data(path_of(folder))
     bounds = (*(block.start for block in source.blocks), source.shape[0])

@@ -97,7 +97,7 @@ def fit(folder: Path, scale: float) -> Row:
     from dlatent.gaussian.held_out import HeldOutRequest, Hiding, block_held_out
     from dlatent.gaussian.parameters import Parameters
     from dlatent.passes import Pass
-    from dlatent.stores.held_out import hide_cells
+    from dlatent.stores.rows import hide_cells
 
     source, hiding, truth = open_data(path_of(folder)), Hiding(HELD_OUT, 0), Truth(scale)
     with local_cluster(2, "2GiB", folder) as client:

@@ -15,7 +15,7 @@ from dlatent.engine.doctor import READ_SECONDS, Finding, everywhere, examine
 from dlatent.errors import DlatentError, masked, number_of
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.location import zarr_location
-from dlatent.stores.probe import probe
+from dlatent.stores.verify import probe
 
 HERE = "this process"
 

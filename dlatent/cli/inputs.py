@@ -17,14 +17,14 @@ from dlatent.cli import UsageError
 from dlatent.cli.arguments import add
 from dlatent.errors import DataError, StoreError, cause
 from dlatent.stores.atomic import require_writable
-from dlatent.stores.beside import whole_file
-from dlatent.stores.byte_source import ByteSource, open_raw
+from dlatent.stores.files import ByteSource, open_raw
 from dlatent.stores.graph.open import open_graph, open_precision
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.numbers import numbers_of
 from dlatent.stores.open import open_data
 from dlatent.stores.places import check_part, require_apart, require_separate
 from dlatent.stores.table_files import csv_frames, csv_names
+from dlatent.stores.temporary import whole_file
 
 STORE = "path or URL of a Zarr store (dlatent ingest makes one)"
 LABELS = "labels of the rows: a column of a store (data.zarr#topic), or of a .csv, .npz, .npy or .txt file; "

@@ -11,12 +11,13 @@ from dlatent import load
 from dlatent.cli import OK, show
 from dlatent.cli.arguments import Parser, add
 from dlatent.stores.atomic import GRAPH, MARKER, PRECISION, RESULT, kind_of
+from dlatent.stores.checked import MissingChunks
 from dlatent.stores.checkpoint import read_header, recorded
 from dlatent.stores.chunked import read_all
 from dlatent.stores.graph.open import open_graph, open_precision
 from dlatent.stores.label_files import MULTI, column_names, read_labels
-from dlatent.stores.open import open_data, open_node
-from dlatent.stores.strict import MissingChunks
+from dlatent.stores.nodes import open_node
+from dlatent.stores.open import open_data
 
 
 def fill(parser: Parser, _: str) -> None:

@@ -16,7 +16,7 @@ from dlatent.fitted.facts import Facts
 from dlatent.fitted.fit import FittedModel, Report
 from dlatent.fitted.grid import grid_attributes, grid_variables, kind_of, of_view, restored_grid
 from dlatent.fitted.stored import Values, fact, part, stored
-from dlatent.stores.joint_rows import Table
+from dlatent.stores.joint import Table
 from dlatent.stores.schema import Variable
 
 

@@ -21,7 +21,7 @@ from dlatent.fitted.stored import Values, fact, part, stored
 from dlatent.gaussian.kernel_map import KernelMap
 from dlatent.gaussian.kernel_passes import stacked
 from dlatent.operators.kernels import NAMES, NUMBERS, Kernel
-from dlatent.stores.memory import held
+from dlatent.stores.rows import held
 from dlatent.stores.schema import Variable
 
 

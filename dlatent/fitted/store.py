@@ -14,7 +14,6 @@ from dlatent.errors import StoreError, masked
 from dlatent.fitted import stored
 from dlatent.fitted.fit import Fit, passes_of
 from dlatent.fitted.grid import spread_all
-from dlatent.stores import results
 from dlatent.stores.location import zarr_location
 from dlatent.stores.places import read_places, require_apart
 from dlatent.stores.schema import GRID, Variable
@@ -27,6 +26,8 @@ def save(path: PathLike, kind: str, parameters: dict[str, Any], fit: Fit, *, ove
 
     Errors: StoreError as `results.save`, and where the place is that of what the model was fitted to.
     """
+    from dlatent.stores import results  # Zarr, which only a store needs
+
     require_apart(path, *fit.places)
     results.save(
         path,

@@ -17,8 +17,8 @@ from dlatent.models.docstrings import described
 from dlatent.models.graph_ppca import GraphPPCA
 from dlatent.models.inputs import Annotated, TargetsLike
 from dlatent.models.labelled import plain_rows
-from dlatent.stores.annotated import annotated_matrix, is_annotated
-from dlatent.stores.open import open_data
+from dlatent.stores.open import annotated_matrix, open_data
+from dlatent.stores.places import is_annotated
 
 Model = TypeVar("Model", bound=Any)
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.blas import kernels
@@ -16,14 +16,14 @@ from dlatent.engine.session import Session
 from dlatent.errors import DataError, masked
 from dlatent.models.features import outside
 from dlatent.models.inputs import PathLike
-from dlatent.stores.atomic import made_with
-from dlatent.stores.beside import sweep
-from dlatent.stores.checkpoint import Checkpoint, checkpoint_of_store
-from dlatent.stores.joint import JointSource
-from dlatent.stores.joint_rows import JointRows
+from dlatent.stores.checkpoint_codec import fingerprint
 from dlatent.stores.location import local_path, zarr_location
-from dlatent.stores.packed import fingerprint
-from dlatent.stores.sink import RowSink
+from dlatent.stores.temporary import sweep
+
+if TYPE_CHECKING:
+    from dlatent.stores.checkpoint import Checkpoint
+    from dlatent.stores.joint import JointRows
+    from dlatent.stores.sinks import RowSink
 
 PROCESSOR = "processor"
 """The kind of processor on which a fit began, among the choices of its checkpoint."""
@@ -62,6 +62,8 @@ def checkpointed(
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         **_about(data),
     }
+    from dlatent.stores.checkpoint import Checkpoint
+
     threads, kept = session.resources.total_threads, {**choices, PROCESSOR: kernels()}
     with closing(Checkpoint(place, about, kept, threads=threads, resume=resume)) as checkpoint:
         began = checkpoint.choices.pop(PROCESSOR, kernels())
@@ -92,7 +94,7 @@ class RowsJournal:
             beside = os.path.join(os.path.dirname(self._out), os.path.basename(sink.location))
             sink = replace(sink, target=self._out, location=self._out if local_path(self._out) is None else beside)
             if sink.take_over():
-                return cast(RowSink, sink)
+                return cast("RowSink", sink)
         self._checkpoint.restart()
         sink = create()
         sink.sign(self._checkpoint.identity)
@@ -101,6 +103,8 @@ class RowsJournal:
 
     def finished(self) -> bool:
         """Whether an interrupted call has left the whole store; what else it has left is then removed."""
+        from dlatent.stores.atomic import made_with
+
         if not made_with(self._out, self._checkpoint.identity):
             return False
         if (path := local_path(self._out)) is not None:
@@ -137,6 +141,8 @@ def rows_checkpoint(
     if out is None:
         yield None
         return
+    from dlatent.stores.checkpoint import checkpoint_of_store
+
     about = {"result": result, "model": fingerprint(function), **_about(data)}
     with checkpoint_of_store(out, about, threads=session.resources.total_threads) as checkpoint:
         yield RowsJournal(checkpoint, out)
@@ -177,9 +183,11 @@ def _described(value: Any) -> Any:
 
 def _of_views(source: DataSource) -> dict[str, Any]:
     """The views of joint samples, and which of their rows are one sample."""
+    from dlatent.stores.joint import JointSource
+
     if not isinstance(source, JointSource):
         return {}
-    pieces = (piece for block in source.blocks for view in cast(JointRows, block).views for piece in view.pieces)
+    pieces = (piece for block in source.blocks for view in cast("JointRows", block).views for piece in view.pieces)
     rows = fingerprint(tuple((piece.source.start, piece.rows) for piece in pieces))
     return {"rows": rows, "views": {name: _described(view) for name, view in source.views.items()}}
 

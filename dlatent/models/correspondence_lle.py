@@ -33,7 +33,7 @@ from dlatent.models.map_rows import map_rows, open_input
 from dlatent.models.task import FitRun
 from dlatent.solvers.lle.embedding import Reference, interpolated
 from dlatent.solvers.lle.fit import LocalPlan
-from dlatent.stores.joint_rows import Table
+from dlatent.stores.joint import Table
 
 
 @model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,9 @@ import xarray as xr
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.lazy import Lazy
-from dlatent.stores.open import Node
+
+if TYPE_CHECKING:
+    from dlatent.stores.nodes import Node
 
 
 class Frame(Protocol):

@@ -17,7 +17,7 @@ from dlatent.models.docstrings import described
 from dlatent.models.inputs import Names, Pairing, Views
 from dlatent.models.labelled import as_frame, is_frame, plain_rows
 from dlatent.models.map_rows import open_input
-from dlatent.stores.joint_rows import Table
+from dlatent.stores.joint import Table
 from dlatent.stores.label_files import read_labels
 
 

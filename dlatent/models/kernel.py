@@ -43,9 +43,9 @@ from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
 from dlatent.passes import Run
 from dlatent.solvers.task import KernelFeatures
 from dlatent.stores.atomic import require_writable
-from dlatent.stores.kernel_tiles import TileSink, open_tiles
-from dlatent.stores.memory import held, lent, owned
 from dlatent.stores.places import require_apart
+from dlatent.stores.rows import held, lent, owned
+from dlatent.stores.sinks import TileSink, open_tiles
 
 COMPONENTS = replace(
     SHARED["n_components"], text="K, the number of latent variables; less than the number of samples minus 1."

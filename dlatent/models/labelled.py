@@ -25,12 +25,9 @@ from dlatent.fitted.grid import (
     without_masks,
 )
 from dlatent.models.inputs import Rows
-from dlatent.stores.byte_source import require_file
-from dlatent.stores.encoded import check_decoded
 from dlatent.stores.location import local_path
 from dlatent.stores.places import read_places
 from dlatent.stores.schema import dimension
-from dlatent.stores.strict import strict_store
 
 ROW_RESULTS = ("component", "target")
 """Dimensions of results that have a row for each sample."""
@@ -101,6 +98,8 @@ def _unwrap(data: Any, dim: str | None, weights: xr.DataArray | None, known: Gri
 def require_decoded(data: Any) -> None:
     """Refuse a DataArray whose attributes say that its numbers stand for others, or for nothing. Raises DataError."""
     if isinstance(data, xr.DataArray):
+        from dlatent.stores.labels import check_decoded
+
         way_out = (
             "decode them, as xr.decode_cf(ds)[name], or open the file with xarray as it does by default; where that is "
             "done, remove the attributes, as X.drop_attrs()"
@@ -137,10 +136,13 @@ def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
 
     Raises DataError where xarray has no way to read it.
     """
+    from dlatent.stores.checked import checked_directory
+    from dlatent.stores.files import require_file
+
     require_file(local_path(place), os.fspath(place))
     try:
         if os.path.isdir(place):
-            return xr.open_dataset(cast(Any, strict_store(place)), chunks={}, engine="zarr")
+            return xr.open_dataset(cast(Any, checked_directory(place)), chunks={}, engine="zarr")
         return xr.open_dataset(place, chunks={})
     except (OSError, ValueError, ImportError) as error:
         words = " ".join(str(error).split())

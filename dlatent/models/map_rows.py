@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,12 @@ from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.passes import Alone, Meeting, Pass
 from dlatent.solvers.graph.averaged_rows import averaged_rows, observed_rows
 from dlatent.solvers.graph.statistics import way_of
-from dlatent.stores.atomic import require_writable
-from dlatent.stores.checkpoint import checkpoint_beside
 from dlatent.stores.lazy import has_sparse_chunks, refuse_encoded
 from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
-from dlatent.stores.sink import RowSink
+
+if TYPE_CHECKING:
+    from dlatent.stores.sinks import RowSink
 
 S = TypeVar("S")
 
@@ -202,6 +202,9 @@ def map_rows(
     Returns: an array of the input's kind, or the path of the written store.
     """
     if out is not None:
+        from dlatent.stores.atomic import require_writable
+        from dlatent.stores.checkpoint import checkpoint_beside
+
         require_writable(out, overwrite=overwrite, resume=checkpoint_beside(out) if resume else None)
     elif resume:
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
@@ -268,6 +271,8 @@ def _into_store(
     resume: bool,
     client: Where,
 ) -> str:
+    from dlatent.stores.sinks import RowSink  # Zarr, which arrays do not need
+
     labels = source.labels
     dims = (labels.dims[0], columns)
     coordinates = {columns: _numbered(names) if names is not None else np.zeros(1, dtype=np.int64)}

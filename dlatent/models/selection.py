@@ -33,7 +33,7 @@ from dlatent.models.row_methods import encoded
 from dlatent.models.views import JointModel
 from dlatent.passes import Pass
 from dlatent.stores.graph.open import open_graph
-from dlatent.stores.held_out import hide_cells, take_rows
+from dlatent.stores.rows import hide_cells, take_rows
 
 Line: TypeAlias = dict[str, Any]
 """What is known of one number of components."""

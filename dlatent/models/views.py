@@ -33,9 +33,8 @@ from dlatent.models.table import table_fields
 from dlatent.models.task import Known, Task, far_shift
 from dlatent.passes import Pass
 from dlatent.solvers.solution import Solution
-from dlatent.stores.joint import JointSource, joint
-from dlatent.stores.joint_rows import Table
-from dlatent.stores.memory import open_function
+from dlatent.stores.joint import JointSource, Table, joint
+from dlatent.stores.rows import open_function
 
 TARGETS = "targets"
 """The name of the view that the encoded targets are."""

@@ -22,11 +22,11 @@ import zarr
 from zarr.core.sync import sync
 
 from dlatent.errors import StoreError, cause
-from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep, take
 from dlatent.stores.checkpoint import identity
+from dlatent.stores.checksum import MARK_BYTES, with_checksum
 from dlatent.stores.location import filesystem_at, local_path, zarr_location
 from dlatent.stores.places import check_replaced
-from dlatent.stores.seal import seal
+from dlatent.stores.temporary import PARTIAL, discard, make, put_back, release, replace, sweep, take
 
 MARKER = "dlatent"
 """Name of the root attribute that holds kind, version and completeness of a store."""
@@ -62,7 +62,7 @@ def new_store(
 ) -> Iterator[zarr.Group]:
     """A context in which a new Zarr v3 store is written; it exists only once the context ends without an error.
 
-    Locally the group lies in a sibling directory `.NAME.partial-HOST-RANDOM` (see `beside`) that is renamed at the
+    Locally the group lies in a sibling directory `.NAME.partial-HOST-RANDOM` (see `temporary`) that is renamed at the
     end.  Remote stores have no rename: they are written in place under `complete: false`, and with `overwrite` the old
     one is removed first.
 
@@ -98,44 +98,25 @@ def begun(
 ) -> Iterator[str]:
     """A context in which the unfinished store of `target` has a location, and is removed where the context fails; after
     it `finish` or `abandon` must follow."""
-    location = _begin(target, kind, version, overwrite)
+    place, local = zarr_location(target), local_path(target) is not None
+    if local:
+        sweep(Path(place))
+    with _writing_to(place):
+        taken, location = _check_place(place, overwrite), place
+        if local:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            location = str(make(Path(place)))
+        elif taken:
+            _remove(place)
     try:
+        with _writing_to(place):
+            group = zarr.open_group(location, mode="w-", zarr_format=3)
+            _mark(group, {"kind": kind, "version": version}, complete=False)
         with with_room(target):
             yield location
     except BaseException:
         abandon(location)
         raise
-
-
-def _begin(target: str | os.PathLike[str], kind: str, version: int, overwrite: bool) -> str:
-    path = local_path(target)
-    if path is None:
-        url = zarr_location(target)
-        try:
-            if _check_place(url, overwrite):
-                filesystem, root = filesystem_at(url)
-                filesystem.rm(root, recursive=True)
-            _mark(zarr.open_group(url, mode="w", zarr_format=3), {"kind": kind, "version": version}, complete=False)
-        except StoreError:
-            raise
-        except Exception as error:
-            raise StoreError(_unwritable(url, error)) from cause(error)
-        return url
-    path = Path(os.path.abspath(path))
-    sweep(path)
-    _check_place(str(path), overwrite)
-    partial = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = make(path)
-        _mark(zarr.open_group(partial, mode="w-", zarr_format=3), {"kind": kind, "version": version}, complete=False)
-    except BaseException as error:
-        if partial is not None:
-            abandon(str(partial))
-        if isinstance(error, OSError):
-            raise StoreError(_unwritable(path, error)) from error
-        raise
-    return str(partial)
 
 
 def require_writable(
@@ -152,55 +133,60 @@ def require_writable(
     message says of overwriting.
     Errors: StoreError.
     """
-    path = local_path(target)
+    place, local = zarr_location(target), local_path(target) is not None
     overwrite = overwrite or (resume is not None and left_by(target, identity(resume)))
-    if path is None:
-        url = zarr_location(target)
-        try:
-            _check_place(url, overwrite, how)
-            filesystem, root = filesystem_at(url)
+    if local:
+        put_back(Path(place))
+    with _writing_to(place):
+        _check_place(place, overwrite, how)
+        if local:
+            above = Path(place)
+            while not os.path.lexists(above.parent):
+                above = above.parent
+            discard(make(above))
+        else:
+            filesystem, root = filesystem_at(place)
             name = f"{root}{PARTIAL}{secrets.token_hex(6)}"
             filesystem.pipe_file(name, b"")
             filesystem.rm(name)
-        except StoreError:
-            raise
-        except Exception as error:
-            raise StoreError(_unwritable(url, error)) from cause(error)
-        return
-    path = Path(os.path.abspath(path))
-    put_back(path)
-    _check_place(str(path), overwrite, how)
+
+
+@contextlib.contextmanager
+def _writing_to(place: str) -> Iterator[None]:
+    """A context whose exceptions are StoreErrors: those of object stores are of any type."""
     try:
-        above = path
-        while not os.path.lexists(above.parent):
-            above = above.parent
-        discard(make(above))
-    except OSError as error:
-        raise StoreError(_unwritable(path, error)) from error
-
-
-def _unwritable(place: object, error: Exception) -> str:
-    return f"cannot write a store at {place}: {error}; choose a place that you can write to"
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise StoreError(f"cannot write a store at {place}: {error}; choose a place that you can write to") from cause(
+            error
+        )
 
 
 def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Mark the store at `location` complete and move it to `target`; `abandon` must follow where this fails."""
-    group, mark = zarr.open_group(location, mode="r+", use_consolidated=False), secrets.token_bytes(8)
+    group, mark = zarr.open_group(location, mode="r+", use_consolidated=False), secrets.token_bytes(MARK_BYTES)
     for _, member in group.members(max_depth=None):
-        seal(member, location, mark)
+        _add_checksum(member, location, mark)
     marker = cast(Mapping[str, Any], group.attrs[MARKER])
     _mark(group, marker, complete=True)
     if marker.get("kind") not in DATA_KINDS:
         _consolidate(group)
-    seal(group, location, mark)
-    path = local_path(target)
-    if path is not None:
-        path = Path(os.path.abspath(path))
-        if _check_place(str(path), overwrite):
-            replace(Path(location), path)
+    _add_checksum(group, location, mark)
+    if local_path(target) is not None:
+        place = zarr_location(target)
+        if _check_place(place, overwrite):
+            replace(Path(location), Path(place))
         else:
-            Path(location).rename(path)
+            os.rename(location, place)
         release(location)
+
+
+def _add_checksum(node: zarr.Array[Any] | zarr.Group, location: str, mark: bytes) -> None:
+    """Write a checksum behind the metadata of a node; `location` is that of the root of its store."""
+    filesystem, document = filesystem_at("/".join(filter(None, (location, node.path, "zarr.json"))))
+    filesystem.pipe_file(document, with_checksum(filesystem.cat_file(document), mark))
 
 
 def _consolidate(group: zarr.Group) -> None:
@@ -224,8 +210,12 @@ def abandon(location: str) -> None:
         discard(location)
         return
     with contextlib.suppress(Exception):
-        filesystem, root = filesystem_at(location)
-        filesystem.rm(root, recursive=True)
+        _remove(location)
+
+
+def _remove(url: str) -> None:
+    filesystem, root = filesystem_at(url)
+    filesystem.rm(root, recursive=True)
 
 
 def leave(location: str) -> None:
@@ -247,19 +237,21 @@ def take_over(location: str) -> bool:
         raise StoreError(f"{location} is being written by another process; wait for it") from error
     except FileNotFoundError:
         return False
-    if not is_unfinished(location):  # whole, but its writer died before it was moved: the next one removes it
+    if (
+        _marker(location).get("complete") is not False
+    ):  # whole, but its writer died before it was moved: the next one removes it
         leave(location)
         return False
     return True
 
 
-def is_unfinished(location: str) -> bool:
-    """Whether a store is there that says that it is half-written."""
+def _marker(location: str) -> Mapping[str, Any]:
+    """What the root of a store says of it; nothing where no store can be read."""
     try:
         marker = zarr.open_group(location, mode="r", use_consolidated=False).attrs.get(MARKER)
-    except FileNotFoundError:
-        return False
-    return isinstance(marker, dict) and marker.get("complete") is False
+    except Exception:
+        return {}
+    return marker if isinstance(marker, dict) else {}
 
 
 def sign(group: zarr.Group, checkpoint: str | None) -> None:
@@ -271,21 +263,16 @@ def sign(group: zarr.Group, checkpoint: str | None) -> None:
 def left_by(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
     """Whether a killed process that is to go on has left the store at `target`: half-written (a remote one; local ones
     lie aside), or whole and made with the checkpoint of this identity, which is still there."""
-    location, unfinished = zarr_location(target), False
-    with contextlib.suppress(Exception):  # that nothing can be read there, the writer says
-        unfinished = local_path(location) is None and is_unfinished(location)
-    return unfinished or made_with(location, checkpoint)
+    unfinished = local_path(target) is None and _marker(zarr_location(target)).get("complete") is False
+    return unfinished or made_with(target, checkpoint)
 
 
 def made_with(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
     """Whether the store at `target` is whole and made with a checkpoint of this identity."""
     if checkpoint is None:
         return False
-    try:
-        marker = zarr.open_group(zarr_location(target), mode="r", use_consolidated=False).attrs.get(MARKER)
-    except Exception:  # nothing is there, or no store
-        return False
-    return isinstance(marker, dict) and marker.get("complete") is True and marker.get(SIGNED) == checkpoint
+    marker = _marker(zarr_location(target))
+    return marker.get("complete") is True and marker.get(SIGNED) == checkpoint
 
 
 def _settle() -> None:

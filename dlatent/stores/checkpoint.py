@@ -4,7 +4,7 @@ All that a fit does between its passes follows from their results, so that these
 A checkpoint is a directory, or a prefix of an object store:
 
     fit.json       what is fitted to what: a difference refuses the checkpoint
-    000000.npz …   the results (see `packed`), each with the digest of its pass; a pass in stages has one for each
+    000000.npz …   the results, each with the digest of its pass; a pass in stages has one for each
 
 Laws (tested in tests/stores/test_stores_checkpoint.py):
 1. Every file is whole or not there, whenever its writer dies.  One that is damaged counts as not there.
@@ -18,15 +18,15 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from dlatent.errors import StoreError, cause
-from dlatent.stores.beside import beside, hold, remove, sweep
+from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
+from dlatent.stores.checksum import MARK_BYTES, intact, with_checksum
 from dlatent.stores.location import ABSENT, filesystem_at, local_path, zarr_location
-from dlatent.stores.packed import fingerprint, packed, unpacked
-from dlatent.stores.seal import MARK_BYTES, intact, sealed
+from dlatent.stores.temporary import beside, hold, remove, sweep
 
 HEADER, VERSION = "fit.json", 1
 ENTRY = "{:06d}.npz"
@@ -66,8 +66,8 @@ class Checkpoint:
         self._files = _Files(self.place)
         self._files.open()
         try:
-            made = {**choices, THREADS: threads}
-            self.choices = self._begun(json.loads(json.dumps(dict(about))), made, resume)
+            plain = json.loads(json.dumps(dict(about)))
+            self.choices = self._begun(plain, {**choices, THREADS: threads}, resume)
             self.threads: int = self.choices.pop(THREADS)
             self.identity = identity(self.place)
         except BaseException:
@@ -76,26 +76,26 @@ class Checkpoint:
 
     def _begun(self, about: dict[str, Any], choices: dict[str, Any], resume: bool) -> dict[str, Any]:
         """The choices that hold."""
-        found = read_header(self.place)
-        if found is None:
-            if any(not _own(name) for name in self._files.names()):
+        header = read_header(self.place)
+        if header is None:
+            if any(not _belongs(name) for name in self._files.names()):
                 raise StoreError(f"{self.place} exists and is no checkpoint; choose another place")
             self._files.forget(0)
-            header = {"dlatent_checkpoint": VERSION, "about": about, "choices": choices}
-            self._files.write(HEADER, sealed(json.dumps(header, indent=1).encode(), os.urandom(MARK_BYTES)))
+            document = json.dumps({"dlatent_checkpoint": VERSION, "about": about, "choices": choices}, indent=1)
+            self._files.write(HEADER, with_checksum(document.encode(), os.urandom(MARK_BYTES)))
             return choices
         if not resume:
             raise StoreError(
                 f"{self.place} is the checkpoint of a fit; go on with resume=True (dlatent fit --resume), or remove it"
             )
-        if differing := _differences(found["about"], about):
+        if differing := _differences(header["about"], about):
             raise StoreError(
                 f"{self.place} is the checkpoint of something else: {'; '.join(differing)}; give what it was begun "
                 "with, remove it, or choose another place"
             )
-        if found["choices"].keys() != choices.keys():
-            raise StoreError(f"{self.place} is a damaged checkpoint: its choices are {found['choices']}; remove it")
-        return dict(found["choices"])
+        if header["choices"].keys() != choices.keys():
+            raise StoreError(f"{self.place} is a damaged checkpoint: its choices are {header['choices']}; remove it")
+        return dict(header["choices"])
 
     def recall(self, work: Any) -> Any:
         """The result that was recorded of this work, as a tuple of one; None where there is none."""
@@ -103,7 +103,7 @@ class Checkpoint:
         if content is None:
             return None
         try:
-            digest, result = unpacked(content, self.place)
+            digest, result = decode(content, self.place)
         except StoreError:
             digest, result = None, None
         if digest != fingerprint(work):
@@ -114,7 +114,7 @@ class Checkpoint:
 
     def record(self, work: Any, result: Any) -> None:
         """Add the result of some work, which is on the disk or in the object store when this returns."""
-        self._files.write(ENTRY.format(self._next), packed((fingerprint(work), result)))
+        self._files.write(ENTRY.format(self._next), encode((fingerprint(work), result)))
         self._next += 1
 
     def restart(self) -> None:
@@ -186,26 +186,26 @@ def discard(place: str | os.PathLike[str]) -> None:
 def recorded(place: str | os.PathLike[str]) -> tuple[int, int]:
     """How many results a checkpoint has, and their bytes."""
     files = _Files(zarr_location(place))
-    names = [name for name in files.names() if RESULT.fullmatch(name)]
+    names = list(filter(RESULT.fullmatch, files.names()))
     return len(names), sum(files.size(name) for name in names)
 
 
 def damaged_results(place: str | os.PathLike[str]) -> list[str]:
     """What is damaged of the results of a checkpoint, one sentence each."""
-    files, found = _Files(zarr_location(place)), list[str]()
-    for name in sorted(name for name in files.names() if RESULT.fullmatch(name)):
+    files, damages = _Files(zarr_location(place)), list[str]()
+    for name in sorted(filter(RESULT.fullmatch, files.names())):
         try:
-            unpacked(files.read(name) or b"", f"{files.place}/{name}")
+            decode(files.read(name) or b"", f"{files.place}/{name}")
         except StoreError as error:
-            found.append(f"{error}; a fit that goes on makes it and all after it again")
-    return found
+            damages.append(f"{error}; a fit that goes on makes it and all after it again")
+    return damages
 
 
-def _differences(found: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
-    """What differs between two descriptions, in words."""
+def _differences(recorded: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
+    """How two descriptions differ, in words."""
     texts = list[str]()
-    for name in sorted({*found, *about}):
-        then, now = found.get(name), about.get(name)
+    for name in sorted({*recorded, *about}):
+        then, now = recorded.get(name), about.get(name)
         if isinstance(then, dict) and isinstance(now, dict):
             texts += [f"{name} {text}" for text in _differences(then, now)]
         elif then != now:
@@ -213,10 +213,10 @@ def _differences(found: Mapping[str, Any], about: Mapping[str, Any]) -> list[str
     return texts
 
 
-def _own(name: str) -> bool:
+def _belongs(name: str) -> bool:
     """Whether a file of this name is one of a checkpoint, whole or not."""
-    whole = name.removesuffix(UNFINISHED)
-    return whole == HEADER or RESULT.fullmatch(whole) is not None
+    name = name.removesuffix(UNFINISHED)
+    return name == HEADER or RESULT.fullmatch(name) is not None
 
 
 class _Files:
@@ -225,9 +225,11 @@ class _Files:
     def __init__(self, place: str) -> None:
         self.place = place
         self._local = local_path(place)
-        with self._reached():
-            self._system, self._root = filesystem_at(place)
         self._lock: int | None = None
+        try:
+            self._system, self._root = filesystem_at(place)
+        except Exception as error:
+            raise self._unreachable(error) from cause(error)
 
     def open(self) -> None:
         """Make the directory, and keep other processes of this machine from writing to it."""
@@ -251,26 +253,30 @@ class _Files:
     def names(self) -> list[str]:
         """The files."""
         self._system.invalidate_cache()
-        try:
-            with self._reached(*ABSENT):
-                return [str(path).rsplit("/", 1)[-1] for path in self._system.ls(self._root, detail=False)]
-        except ABSENT:
-            return []
+        return [str(path).rsplit("/", 1)[-1] for path in self._asked("ls", self._root, detail=False) or ()]
 
     def read(self, name: str) -> bytes | None:
         """The content; None where there is no such file."""
-        if self._local is not None and (path := self._local / name).exists() and not path.is_file():
-            raise StoreError(f"{path} is no file, as that of a checkpoint is; remove it, or choose another place")
-        try:
-            with self._reached(*ABSENT):
-                return bytes(self._system.cat_file(f"{self._root}/{name}"))
-        except ABSENT:
-            return None
+        content = self._asked("cat_file", f"{self._root}/{name}")
+        return None if content is None else bytes(content)
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
-        with self._reached():
-            return int(self._system.size(f"{self._root}/{name}"))
+        return int(self._asked("size", f"{self._root}/{name}") or 0)
+
+    def _asked(self, method: str, *args: Any, **options: Any) -> Any:
+        """What the file system answers; None where nothing is there. Errors: StoreError."""
+        try:
+            return getattr(self._system, method)(*args, **options)
+        except ABSENT:
+            return None
+        except Exception as error:  # those of object stores are of any type
+            raise self._unreachable(error) from cause(error)
+
+    def _unreachable(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"cannot reach {self.place}: {error}; check the address and your right to read and write there"
+        )
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, on the disk when this returns."""
@@ -279,7 +285,6 @@ class _Files:
                 self._system.pipe_file(f"{self._root}/{name}", content)
                 return
             unfinished = self._local / f"{name}{UNFINISHED}"
-            unfinished.unlink(missing_ok=True)  # else a pipe there would be waited for
             try:
                 with open(unfinished, "wb") as file:
                     file.write(content)
@@ -288,23 +293,11 @@ class _Files:
                 unfinished.replace(self._local / name)
             finally:
                 unfinished.unlink(missing_ok=True)
-            _synced(self._local)
-        except Exception as error:  # those of object stores are of any type
+            _sync(self._local)
+        except Exception as error:
             raise StoreError(
                 f"cannot write the checkpoint {self.place}: {error}; make room, check the address and your right to"
                 " write there, or resume it elsewhere from a copy"
-            ) from cause(error)
-
-    @contextmanager
-    def _reached(self, *passing: type[Exception]) -> Iterator[None]:
-        """A context whose exceptions, but for some, are StoreErrors: those of object stores are of any type."""
-        try:
-            yield
-        except passing:
-            raise
-        except Exception as error:
-            raise StoreError(
-                f"cannot reach {self.place}: {error}; check the address and your right to read and write there"
             ) from cause(error)
 
     def forget(self, first: int) -> None:
@@ -314,8 +307,7 @@ class _Files:
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
-        with suppress(FileNotFoundError), self._reached(FileNotFoundError):
-            self._system.rm_file(f"{self._root}/{name}")
+        self._asked("rm_file", f"{self._root}/{name}")
 
     def clear(self) -> None:
         """Remove everything of the checkpoint, and the directory where nothing else is in it.
@@ -324,7 +316,7 @@ class _Files:
         """
         self.forget(0)
         for name in self.names():
-            if _own(name) and name != HEADER:
+            if _belongs(name) and name != HEADER:
                 self._remove(name)
         if self._local is None or self.names() != [HEADER]:  # somebody has put something else there
             self._remove(HEADER)
@@ -334,10 +326,10 @@ class _Files:
         remove(aside)
 
 
-def _synced(directory: Path) -> None:
+def _sync(directory: Path) -> None:
     """Put the names of a directory on the disk."""
-    found = os.open(directory, os.O_RDONLY)
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(found)
+        os.fsync(descriptor)
     finally:
-        os.close(found)
+        os.close(descriptor)

@@ -1,10 +1,14 @@
-"""Arrays as this library writes and reads them: all chunks there, each with a checksum, and errors that name them."""
+"""Arrays as this library writes and reads them: all chunks there, each with a checksum, and errors that name them.
+
+A Zarr store names its codecs itself, and some of them (`pickle`) run what is in the data.  Law (tested in
+tests/stores/test_stores_codecs.py): no chunk of an array that names a codec which is not in `HARMLESS` is decoded.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -14,8 +18,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from dlatent.errors import StoreError, cause
 from dlatent.interrupts import interrupt
-from dlatent.stores.codecs import harmless
-from dlatent.stores.strict import ALL_CHUNKS, place_of, protocols_of, unwrapped
+from dlatent.stores.checked import ALL_CHUNKS, checked, place_of, protocols_of, unwrapped
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 """A Zarr array of any format."""
@@ -34,6 +37,16 @@ SMALL_CHUNK, FEW_CHUNKS = 2**20, 100
 
 NEAR = frozenset(("file", "local", "memory"))
 """Protocols of fsspec behind which there is no server."""
+
+HARMLESS = frozenset(
+    (
+        *("bytes", "endian", "transpose", "sharding_indexed", "vlen-utf8", "vlen-bytes"),
+        *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3"),
+        *("zstd", "gzip", "zlib", "blosc", "lz4", "lzma", "bz2", "pcodec", "zfpy"),
+        *("shuffle", "delta", "fixedscaleoffset", "bitround", "quantize", "packbits", "astype"),
+    )
+)
+"""Names of codecs, in Zarr v3 also behind `numcodecs.`."""
 
 _WRITE_ALL: Final[Any] = {"write_empty_chunks": True}
 
@@ -161,6 +174,91 @@ def open_to_write(location: str) -> ZarrArray:
     return zarr.Array(zarr.AsyncArray(found.metadata, found.store_path, _WRITE_ALL))
 
 
+def harmless(array: Any) -> ZarrArray:
+    """The array, if nothing but plain codecs would decode it, inside of shards too.
+
+    Errors: StoreError that names the array and the codec; for what is no array.
+    """
+    if not isinstance(array, zarr.Array):
+        raise StoreError(f"{place_of(array)} is a group, where an array was expected; write the store again")
+    for name in _names(array.metadata):
+        if name.removeprefix("numcodecs.") not in HARMLESS:
+            raise StoreError(
+                f"{place_of(array)} is encoded by {name!r}, which is not decoded here, as it could run what is in the "
+                "data; if you trust the store, read the array with zarr where that codec is at home, and write it "
+                "again with plain ones, such as zstd"
+            )
+    return array
+
+
+def check_below(node: Any) -> None:
+    """Check a node and all arrays below it, before another library reads them. Errors: as `harmless`."""
+    for array in arrays_below(node):
+        harmless(array)
+
+
+def arrays_below(node: Any) -> list[ZarrArray]:
+    """An array itself, or all arrays of a group."""
+    members = [member for _, member in node.members(max_depth=None)] if isinstance(node, zarr.Group) else [node]
+    return [member for member in members if isinstance(member, zarr.Array)]
+
+
+def _names(metadata: Any) -> Iterator[str]:
+    if metadata.zarr_format == 2:
+        yield from (
+            str(codec.get_config()["id"]) for codec in (*(metadata.filters or ()), metadata.compressor) if codec
+        )
+        return
+    waiting = [codec.to_dict() for codec in metadata.codecs]
+    while waiting:
+        codec = waiting.pop()
+        yield str(codec["name"])
+        inside = codec.get("configuration") or {}
+        waiting += [*inside.get("codecs", ()), *inside.get("index_codecs", ())]
+
+
+def readable(array: ZarrArray) -> ZarrArray:
+    """The array for reading its chunks, each of which must be there.
+
+    Errors: StoreError for more chunks than a store has, whose names would fill the memory, for larger ones, and where
+    some were lost although the writer left word that all were written; as `harmless`.
+    """
+    check_announced(array)
+    if array.attrs.get(ALL_CHUNKS) is True and (lacking := lacking_chunks(array)):
+        raise StoreError(
+            f"{place_of(array)} lacks {lacking} of its {_stored_objects(array)} chunks; the store was not copied as a "
+            "whole or is damaged, copy it again or write it again"
+        )
+    return checked(array)
+
+
+def check_announced(array: ZarrArray) -> None:
+    """Refuse an array that announces more chunks, or larger ones, than any store has. Errors: StoreError."""
+    objects, chunk = _stored_objects(harmless(array)), math.prod(array.chunks) * array.dtype.itemsize
+    if objects > MOST_CHUNKS:
+        raise StoreError(f"{place_of(array)} announces {objects:,} chunks; it is damaged, or write it in larger chunks")
+    if chunk > MOST_CHUNK_BYTES:
+        raise StoreError(f"{place_of(array)} announces chunks of {chunk:,} bytes; it is damaged, or write smaller ones")
+
+
+def lacking_chunks(array: ZarrArray) -> int:
+    """Number of chunks, or of shards, that are not in the store; Zarr reads them silently as fill values.
+
+    None of a store on a web server, which need not list what it has: there they are found when they are read.
+    """
+    if not array.size or "http" in protocols_of(array.store):
+        return 0
+    # Zarr counts the chunks that the shards have room for.
+    shared = math.prod(array.shards or array.chunks) // math.prod(array.chunks)
+    return _stored_objects(array) - array.nchunks_initialized // shared
+
+
+def _stored_objects(array: ZarrArray) -> int:
+    """Number of chunks, or of shards where there are any, that a store has of an array."""
+    outer = array.shards or array.chunks
+    return math.prod(-(-size // width) for size, width in zip(array.shape, outer, strict=True))
+
+
 def read_rows(array: ZarrArray, start: int, stop: int, rows: str | None = None) -> npt.NDArray[Any]:
     """Rows `[start, stop)` of an array, or all of one that has no dimensions.
 
@@ -190,44 +288,6 @@ def read_all(array: ZarrArray) -> npt.NDArray[Any]:
     """All values of an array of any number of dimensions, with the errors of `read_rows`."""
     shape = harmless(array).shape
     return read_rows(array, 0, shape[0] if shape else 1)
-
-
-def stored_objects(array: ZarrArray) -> int:
-    """Number of chunks, or of shards where there are any, that a store has of an array."""
-    outer = array.shards or array.chunks
-    return math.prod(-(-size // width) for size, width in zip(array.shape, outer, strict=True))
-
-
-def lacking_chunks(array: ZarrArray) -> int:
-    """Number of chunks, or of shards, that are not in the store; Zarr reads them silently as fill values.
-
-    None of a store on a web server, which need not list what it has: there they are found when they are read.
-    Errors: StoreError for more chunks than a store has, whose names would fill the memory.
-    """
-    check_announced(array)
-    objects = stored_objects(array)
-    if not array.size or "http" in protocols_of(array.store):
-        return 0
-    # Zarr counts the chunks that the shards have room for.
-    return objects - array.nchunks_initialized * math.prod(array.chunks) // math.prod(array.shards or array.chunks)
-
-
-def check_announced(array: ZarrArray) -> None:
-    """Refuse an array that announces more chunks, or larger ones, than any store has. Errors: StoreError."""
-    objects, chunk = stored_objects(array), math.prod(array.chunks) * array.dtype.itemsize
-    if objects > MOST_CHUNKS:
-        raise StoreError(f"{place_of(array)} announces {objects:,} chunks; it is damaged, or write it in larger chunks")
-    if chunk > MOST_CHUNK_BYTES:
-        raise StoreError(f"{place_of(array)} announces chunks of {chunk:,} bytes; it is damaged, or write smaller ones")
-
-
-def check_chunks(array: ZarrArray) -> None:
-    """Refuse an array of which chunks were lost, as far as its writer left word that all were written."""
-    if array.attrs.get(ALL_CHUNKS) is True and (lacking := lacking_chunks(array)):
-        raise StoreError(
-            f"{place_of(array)} lacks {lacking} of its {stored_objects(array)} chunks; the store was not copied as a "
-            "whole or is damaged, copy it again or write it again"
-        )
 
 
 def small_chunks(array: ZarrArray) -> str:

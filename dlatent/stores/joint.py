@@ -1,28 +1,191 @@
 """Several views of the same samples, each in its own store, read as one source of joint samples.
 
-Samples are sorted by the views that they have, so that a block holds the features of the same views side by side
-(`joint_rows`).  Each row is asked of its view once a pass, and rows in order are read in order.
+Samples are sorted by the views that they have, so that a block holds the features of the same views side by side.  A
+block names the rows that it wants of each view; they are read from the blocks of the view that hold them, one of these
+at a time.  Each row is asked of its view once a pass, and rows in order are read in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import cast
+from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
-from dlatent.arrays import BlockSource, DataSource
-from dlatent.stores.joint_rows import JointRows, Table, view_rows
+from dlatent.arrays import Array, BlockSource, DataSource, Features
+from dlatent.errors import DataError
+from dlatent.gaussian.moments import empty_rows, found_bad
 from dlatent.stores.partition import wanted_bytes
 from dlatent.stores.places import read_places
+from dlatent.stores.rows import ArrayRows, Rows
+
+Table = npt.NDArray[np.int64]
+"""Rows of each view (samples, views), −1 where a sample lacks the view."""
 
 MANY_REREADS = 4.0
 """Blocks loaded in a pass for each one that there is, above which the plan tells of it."""
+
+
+class RowPiece(NamedTuple):
+    """Rows of one block of a view, relative to it, and where they go among the rows that are read of the view; `parts`
+    are the Dask collections of the block where it was sent without them."""
+
+    source: BlockSource
+    rows: Table
+    places: Table
+    parts: int = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether the block lies in memory."""
+        return getattr(self.source, "held", False)
+
+    def without_collection(self) -> RowPiece:
+        """The same rows without the graph of their block."""
+        lighter: Any = getattr(self.source, "without_collection", None)
+        if lighter is None:
+            return self
+        return self._replace(source=lighter(), parts=len(self.source.collection or ()))
+
+
+@dataclass(frozen=True)
+class ViewRows:
+    """Rows of a view, in any order: the pieces that they come in."""
+
+    name: str
+    rows: Table = field(repr=False)
+    pieces: tuple[RowPiece, ...]
+
+    @classmethod
+    def of(cls, name: str, source: DataSource, rows: Table) -> ViewRows:
+        """Rows of a view in the order given, as pieces of its blocks."""
+        starts = np.array([block.start for block in source.blocks])
+        holder = np.searchsorted(starts, rows, side="right") - 1
+        pieces = list[RowPiece]()
+        for number in np.unique(holder).tolist():
+            places, block = np.flatnonzero(holder == number), source.blocks[number]
+            pieces.append(RowPiece(block, rows[places] - block.start, places))
+        return cls(name, rows, tuple(pieces))
+
+    def put_together(self, blocks: Iterable[Features]) -> Features:
+        """The rows from the blocks of the view that hold them, of which one at a time is needed."""
+        stacked = _stacked([block[piece.rows] for piece, block in zip(self.pieces, blocks, strict=True)])
+        order = np.concatenate([piece.places for piece in self.pieces])
+        return stacked if (np.diff(order) > 0).all() else stacked[np.argsort(order)]
+
+    def load(self) -> Features:
+        """Read the rows."""
+        return self.put_together(piece.source.load() for piece in self.pieces)
+
+    def by_value(self) -> ViewRows:
+        """The rows in memory, without the blocks that they are rows of; those that lie elsewhere as they are."""
+        if not all(piece.held for piece in self.pieces):
+            return self
+        every = np.arange(len(self.rows))
+        return replace(self, pieces=(RowPiece(ArrayRows(0, len(every), 0, self.load()), every, every),))
+
+
+@dataclass(eq=False)
+class JointRows(Rows):
+    """Samples `[start, stop)`, which have the same views: rows of each of them, side by side.
+
+    `refuse_zero_rows` names the views in which no row may be all zeros; `computed` tells whether an engine computes
+    what does not lie in memory, of all blocks of the joint samples alike.
+    """
+
+    views: tuple[ViewRows, ...]
+    refuse_zero_rows: tuple[str, ...]
+    computed: bool
+
+    @property
+    def collection(self) -> tuple[Any, ...] | None:
+        """The Dask collections behind all pieces that do not lie in memory, or None where some of these have none, and
+        where the block was sent without them."""
+        if not self.computed or any(piece.parts for piece in self._pieces()):
+            return None
+        each = (piece.source.collection or () for piece in self._pieces())
+        return tuple(part for parts in each for part in parts)
+
+    def load(self) -> Features:
+        """Read the rows of all views.
+
+        Errors: DataError naming view, row and column of a value that is not finite, or a row of zeros where refused.
+        """
+        return self._joined([view.load() for view in self.views])
+
+    def assemble(self, parts: Sequence[Any]) -> Features:
+        """The rows from the computed collections of all pieces, or the loaded block itself."""
+        if not self.computed:
+            return super().assemble(parts)
+        waiting = iter(parts)
+
+        def blocks(view: ViewRows) -> Iterator[Features]:
+            for piece in view.pieces:
+                if piece.held:
+                    yield piece.source.load()
+                    continue
+                count = piece.parts or len(piece.source.collection or ())
+                yield piece.source.assemble([next(waiting) for _ in range(count)])
+
+        return self._joined([view.put_together(blocks(view)) for view in self.views])
+
+    def without_collection(self) -> JointRows:
+        """The same rows without their graphs, which can still `assemble` what an engine has computed."""
+        views = (replace(view, pieces=tuple(p.without_collection() for p in view.pieces)) for view in self.views)
+        return replace(self, views=tuple(views))
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Rows in this process's memory travel by value, without the blocks that they are rows of."""
+        views = tuple(view.by_value() for view in self.views)
+        return JointRows, (self.start, self.stop, self.nbytes, views, self.refuse_zero_rows, self.computed)
+
+    def _pieces(self) -> list[RowPiece]:
+        return [piece for view in self.views for piece in view.pieces]
+
+    def _joined(self, parts: list[Features]) -> Features:
+        for view, x in zip(self.views, parts, strict=True):
+            _check(view, x, refuse_zero_rows=view.name in self.refuse_zero_rows)
+        if len(parts) == 1:
+            return parts[0]
+        if not any(isinstance(x, sp.csr_array) for x in parts):
+            return np.hstack(cast("list[Array]", parts))
+        joined = sp.csr_array(sp.hstack([sp.csr_array(x) for x in parts], format="csr"))
+        joined.sort_indices()
+        return joined
+
+
+def _stacked(parts: list[Features]) -> Features:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], sp.csr_array):
+        rows = sp.csr_array(sp.vstack(cast("list[sp.csr_array]", parts), format="csr"))
+        rows.has_canonical_format = all(part.has_canonical_format for part in parts if isinstance(part, sp.csr_array))
+        return rows
+    return np.concatenate(cast("list[Array]", parts))
+
+
+def _check(view: ViewRows, x: Features, *, refuse_zero_rows: bool) -> None:
+    """Refuse what no model can use, by the names that the user knows it by."""
+    bad = found_bad(x)
+    if bad is not None:
+        raise DataError(
+            f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; a sample may lack a "
+            "view, but no single entries of it: fill or remove them",
+            column=bad.column,
+            view=view.name,
+        )
+    empty = empty_rows(x) if refuse_zero_rows else np.zeros(0, dtype=np.intp)
+    if len(empty):
+        raise DataError(
+            f"view {view.name!r}, row {view.rows[empty[0]]} is all zeros, and {len(empty)} of the rows beside it are; "
+            "leave them out, or fit them all the same with zero_rows='keep'"
+        )
 
 
 @dataclass(frozen=True)
@@ -69,8 +232,9 @@ def joint(
     # A number for each set of views: sorting numbers is much faster than sorting rows.
     codes = has @ (1 << np.arange(has.shape[1]))
     _, examples, number = np.unique(codes, return_index=True, return_inverse=True)
-    patterns = _patterns(has[examples])
-    rank = np.array([patterns.index(_pattern(row)) for row in has[examples]])
+    sets = [tuple(np.flatnonzero(row).tolist()) for row in has[examples]]
+    patterns = tuple(sorted(sets, key=lambda pattern: (-len(pattern), pattern)))
+    rank = np.array([patterns.index(pattern) for pattern in sets])
     pattern_of = rank[number]
     lead = table[np.arange(len(table)), has.argmax(axis=1)]
     order = np.lexsort((lead, pattern_of))
@@ -78,14 +242,14 @@ def joint(
     row_bytes = [source.nbytes / source.shape[0] for source in sources]
     most = wanted_bytes(block_bytes, int((has.sum(axis=0) * row_bytes).sum()))
     lazy = [source.blocks[0].collection is not None for source in sources]
-    computed = any(lazy) and all(own or source.in_memory for own, source in zip(lazy, sources, strict=True))
+    computed = any(lazy) and all(computes or source.in_memory for computes, source in zip(lazy, sources, strict=True))
     blocks: list[JointRows] = []
     for pattern, (start, stop) in zip(patterns, pairwise(bounds), strict=True):
         one = max(sum(row_bytes[view] for view in pattern), 1.0)
         cuts = _cuts(sources[pattern[0]], lead[order[start:stop]], max(1, int(most / one)))
         for first, last in cuts:
             rows = table[order[start + first : start + last]]
-            parts = tuple(view_rows(list(views)[view], sources[view], rows[:, view]) for view in pattern)
+            parts = tuple(ViewRows.of(list(views)[view], sources[view], rows[:, view]) for view in pattern)
             size = int((last - first) * one)
             blocks.append(JointRows(start + first, start + last, size, parts, refused, computed))
     loads = sum(len(view.pieces) for block in blocks for view in block.views)
@@ -121,7 +285,7 @@ def _entries(sources: Sequence[DataSource], rows: Sequence[int]) -> int | None:
     if not any(source.sparse for source in sources) or any(s.sparse and s.nnz is None for s in sources):
         return None
     each = (source.shape[1] if source.nnz is None else source.nnz / source.shape[0] for source in sources)
-    return int(sum(own * count for own, count in zip(each, rows, strict=True)))
+    return int(sum(entries * count for entries, count in zip(each, rows, strict=True)))
 
 
 def _description(views: Mapping[str, DataSource], rereads: float) -> str:
@@ -137,21 +301,11 @@ def _description(views: Mapping[str, DataSource], rereads: float) -> str:
 def _cuts(source: DataSource, rows: Table, step: int) -> list[tuple[int, int]]:
     """Cut increasing rows of a view into blocks of about `step`, at the edges of its own blocks where these fit."""
     bounds = np.searchsorted(rows, [block.start for block in source.blocks] + [source.shape[0]]).tolist()
-    found: list[tuple[int, int]] = []
+    cuts: list[tuple[int, int]] = []
     for start, stop in pairwise(bounds):
-        if found and stop - found[-1][0] <= step:
-            found[-1] = (found[-1][0], stop)
+        if cuts and stop - cuts[-1][0] <= step:
+            cuts[-1] = (cuts[-1][0], stop)
         elif stop > start:
             parts = -(-(stop - start) // (2 * step))
-            inner = np.linspace(start, stop, parts + 1).astype(int).tolist()
-            found += list(pairwise(inner))
-    return found
-
-
-def _pattern(row: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(row).tolist())
-
-
-def _patterns(found: npt.NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:
-    """The subsets of views that occur, those with more views first."""
-    return tuple(sorted(map(_pattern, found), key=lambda pattern: (-len(pattern), pattern)))
+            cuts += pairwise(np.linspace(start, stop, parts + 1).astype(int).tolist())
+    return cuts

@@ -16,18 +16,22 @@ import zarr
 
 from dlatent.containers import check_parts
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.byte_source import ByteSource, copied, directory_size, file_name, text_lines
-from dlatent.stores.chunked import read_all
-from dlatent.stores.codecs import arrays_below
-from dlatent.stores.encoded import require_decoded
-from dlatent.stores.guard import guarded
-from dlatent.stores.labels import read_text
-from dlatent.stores.limits import DEFAULT
-from dlatent.stores.location import is_node, local_path, place_text, zarr_location
+from dlatent.stores.checked import MissingChunks, place_of
+from dlatent.stores.chunked import arrays_below, read_all
+from dlatent.stores.files import (
+    DEFAULT,
+    Archive,
+    ByteSource,
+    copied,
+    directory_size,
+    file_name,
+    mapped_array,
+    text_lines,
+)
+from dlatent.stores.labels import read_text, require_decoded
+from dlatent.stores.location import guarded, is_node, local_path, place_text, zarr_location
+from dlatent.stores.nodes import check_complete, open_node
 from dlatent.stores.numbers import numbers_of
-from dlatent.stores.numpy_files import Archive, mapped_array
-from dlatent.stores.open import check_complete, open_node
-from dlatent.stores.strict import MissingChunks, place_of
 from dlatent.stores.table_files import ROW_NAMES, csv_frames, csv_names
 
 MULTI = "Y"

@@ -1,8 +1,15 @@
-"""Dimension names and coordinates that a store carries beside its matrix."""
+"""What a store says of its matrix: names and coordinates of dimensions, and numbers that stand for others.
+
+Numbers stand for others, or for nothing, as netCDF's conventions (CF) have them: sentinels, packed values.  xarray
+decodes them; what is read without it would take −9999 for a measurement.  Law (tested in
+tests/stores/test_stores_encoded.py): a store gives the numbers that xarray gives of it, or is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -13,10 +20,10 @@ import zarr
 from zarr.storage import FsspecStore, LocalStore
 
 from dlatent.arrays import AxisLabels, Origin
-from dlatent.errors import StoreError
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.checked import CheckedStore, place_of, unwrapped
 from dlatent.stores.chunked import ZarrArray, read_all
 from dlatent.stores.schema import dimension
-from dlatent.stores.strict import StrictStore, unwrapped
 
 ORIGINAL = "original_position"
 """Vector (N,) in `uns` that says at which position each row lay before `reorder`."""
@@ -30,6 +37,9 @@ MOST_LABELS = 5_000_000
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute with the names of dimensions in Zarr v2 (the convention of xarray); Zarr v3 has `dimension_names`."""
+
+
+FILL = "_FillValue"
 
 
 def ancestors(node: ZarrArray | zarr.Group) -> Iterator[zarr.Group]:
@@ -46,29 +56,16 @@ def ancestors(node: ZarrArray | zarr.Group) -> Iterator[zarr.Group]:
         yield group
 
 
-def array_labels(array: ZarrArray, dims: tuple[str, str] | None) -> AxisLabels:
-    """Names and coordinates of a Zarr array: siblings with the name of a dimension, or the index of AnnData."""
-    found = _dimension_names(array)
-    names = dims or found or AxisLabels().dims
-    return _labels(names, found or names, list(ancestors(array)), [], array.shape)
-
-
-def csr_labels(group: zarr.Group, shape: tuple[int, int], dims: tuple[str, str] | None) -> AxisLabels:
-    """Names and coordinates of a sparse matrix: arrays in or beside its group, or the index of AnnData."""
-    named = group.attrs.get(DIMENSIONS)
-    found = (str(named[0]), str(named[1])) if isinstance(named, list) and len(named) == 2 else None
-    names = dims or found or AxisLabels().dims
-    return _labels(names, found or names, list(ancestors(group)), [group], shape)
-
-
-def _labels(
-    names: tuple[str, str], stored: tuple[str, str], above: list[zarr.Group], inside: list[zarr.Group], shape: Any
-) -> AxisLabels:
-    """What the nearest AnnData root says, or the arrays beside or inside the matrix with the `stored` names."""
+def labels_of(matrix: ZarrArray | zarr.Group, shape: Any, dims: tuple[str, str] | None) -> AxisLabels:
+    """Names and coordinates of a Zarr array or sparse matrix: arrays with the name of a dimension inside or beside it,
+    or the index of the nearest AnnData above."""
+    above, stored = list(ancestors(matrix)), _dimension_names(matrix)
+    names = dims or stored or AxisLabels().dims
     root = next((group for group in above if group.attrs.get("encoding-type") == "anndata"), None)
     if root is None:
-        own = [_coordinate([*inside, *above[:1]], name) for name in stored]
-        return AxisLabels((dimension(names[0]), dimension(names[1])), *_fitting(own, shape))
+        groups = [*([matrix] if isinstance(matrix, zarr.Group) else []), *above[:1]]
+        beside = [_coordinate(groups, name) for name in stored or names]
+        return AxisLabels((dimension(names[0]), dimension(names[1])), *_fitting(beside, shape))
     index = [_frame_index(root.get(name)) for name in ("obs", "var")]
     return AxisLabels(names, *_fitting(index, shape), origin=_origin(root, shape[0]))
 
@@ -79,10 +76,10 @@ def read_text(array: ZarrArray) -> npt.NDArray[Any]:
     return np.array(values.tolist(), dtype=str) if values.dtype.kind in "OT" else values
 
 
-def _dimension_names(array: ZarrArray) -> tuple[str, str] | None:
-    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get(DIMENSIONS)
+def _dimension_names(matrix: ZarrArray | zarr.Group) -> tuple[str, str] | None:
+    names: Any = getattr(matrix.metadata, "dimension_names", None) or matrix.attrs.get(DIMENSIONS)
     if isinstance(names, (list, tuple)) and len(names) == 2 and all(isinstance(name, str) for name in names):
-        return str(names[0]), str(names[1])
+        return names[0], names[1]
     return None
 
 
@@ -142,8 +139,71 @@ def _store_above(store: Any) -> Any:
     below = unwrapped(store)
     if isinstance(below, LocalStore):
         root = below.root.resolve()
-        return StrictStore(LocalStore(root.parent, read_only=True)) if root.parent != root else None
+        return CheckedStore(LocalStore(root.parent, read_only=True)) if root.parent != root else None
     if isinstance(below, FsspecStore):
         head = below.path.rstrip("/").rpartition("/")[0]
-        return StrictStore(FsspecStore(below.fs, read_only=True, path=head)) if head.strip("/") else None
+        return CheckedStore(FsspecStore(below.fs, read_only=True, path=head)) if head.strip("/") else None
     return None
+
+
+def require_decoded(array: ZarrArray) -> None:
+    """Refuse a Zarr array whose numbers are not those that xarray gives of it. Errors: DataError."""
+    place = place_of(array)
+    above, _, name = place.rpartition("/")
+    way_out = (
+        f"xarray decodes them, sentinels to NaN: ds = xarray.open_zarr({above!r}), then pass ds[{name!r}], or write "
+        "ds.drop_encoding() to a store of its own"
+    )
+    check_decoded(cf_attributes(array), array.dtype, place, way_out)
+
+
+def check_decoded(attributes: Mapping[Any, Any], dtype: npt.DTypeLike, place: str, way_out: str) -> None:
+    """Refuse what has attributes by which its numbers, of that type, stand for others. Errors: DataError."""
+    kind = np.dtype(dtype).kind
+    encodings = list[str]()
+    for name in filter(attributes.__contains__, _ENCODES):
+        values = [_plain(value) for value in np.ravel(attributes[name])]
+        if any(_ENCODES[name](value, kind) for value in values):
+            encodings.append(f"{name}={values[0]}")
+    if encodings:
+        raise DataError(f"{place} holds encoded values ({', '.join(encodings)}); {way_out}")
+
+
+def cf_attributes(array: ZarrArray) -> dict[str, Any]:
+    """The attributes of a Zarr array in the form that they have in Zarr v3.
+
+    In Zarr v2 the fill value of numbers with named dimensions is their sentinel: xarray reads and writes it so.
+    """
+    attributes, fill = dict(array.attrs), array.fill_value
+    numbers = array.dtype.kind in "biuf" and fill is not None and not np.isnan(fill)
+    if array.metadata.zarr_format == 2 and DIMENSIONS in attributes and numbers:
+        number = np.asarray(fill).item()
+        attributes[FILL] = base64.b64encode(struct.pack("<d", number)).decode() if isinstance(number, float) else number
+    return attributes
+
+
+_ENCODES: dict[str, Callable[[Any, str], bool]] = {
+    "scale_factor": lambda value, _: value != 1,
+    "add_offset": lambda value, _: value != 0,
+    FILL: lambda value, _: not _is_nan(value),
+    "missing_value": lambda value, _: not _is_nan(value),
+    "_Unsigned": lambda value, kind: kind == {"true": "i", "false": "u"}.get(str(value).lower()),
+}
+"""Attributes, and which values of them say that numbers (of a kind) stand for others."""
+
+
+def _plain(value: Any) -> Any:
+    """A value; of the text that xarray makes of a float for Zarr v3, the float."""
+    if isinstance(value, str) and len(value) == 12 and value.endswith("="):
+        try:
+            return struct.unpack("<d", base64.b64decode(value, validate=True))[0]
+        except (ValueError, struct.error):
+            return value
+    return value
+
+
+def _is_nan(value: Any) -> bool:
+    try:
+        return bool(np.isnan(np.float64(value)))
+    except (TypeError, ValueError):
+        return False

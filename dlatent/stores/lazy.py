@@ -1,10 +1,10 @@
-"""Dask arrays behind the door, by duck typing: this room hands their chunks on and starts no cluster."""
+"""Dask arrays as data sources, by duck typing: their chunks are handed on, and no cluster is started."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,15 +12,12 @@ from uuid import uuid4
 
 import numpy as np
 import scipy.sparse as sp
-import zarr
 
 from dlatent.arrays import AxisLabels, DataSource, Features
 from dlatent.containers import plain_numbers
 from dlatent.errors import DataError
-from dlatent.stores.encoded import require_decoded
 from dlatent.stores.partition import loaded_dtype
-from dlatent.stores.rows import Rows, check_matrix, csr_bytes
-from dlatent.stores.sparse import canonical
+from dlatent.stores.rows import Rows, canonical, check_matrix, csr_bytes
 
 GUESSED_DENSITY = 0.01
 """Share of stored entries that is assumed of sparse chunks, whose size nobody knows before they are computed."""
@@ -120,6 +117,11 @@ def is_dask_array(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("__dask_graph__", "chunks", "blocks", "dtype", "to_delayed"))
 
 
+def is_zarr(data: Any) -> bool:
+    """Whether the value behaves as an array or a group of Zarr."""
+    return all(hasattr(type(data), name) for name in ("store_path", "metadata"))
+
+
 def has_sparse_chunks(array: Any) -> bool:
     """Whether the chunks of a Dask array are scipy.sparse: by the empty array that Dask keeps to say so, which is not
     public, or, where it keeps none, by the first chunk, which is computed."""
@@ -127,21 +129,31 @@ def has_sparse_chunks(array: Any) -> bool:
     return sp.issparse(array.to_delayed().ravel()[0].compute() if meta is None else meta)
 
 
+def _meta(array: Any) -> Any:
+    return getattr(array, "_meta", None)
+
+
+def read_by(array: Any) -> Iterator[tuple[str, list[Any]]]:
+    """The layers of the graph of a Dask array: their names, and what the tasks of each have in common.
+
+    What Dask reads, such as an array of Zarr, is a layer by itself, or an argument of all tasks of a layer.
+    """
+    for name, layer in getattr(array.__dask_graph__(), "layers", {}).items():
+        single = list(layer.values()) if len(layer) == 1 else []
+        arguments = [argument for argument, axes in getattr(layer, "indices", None) or () if axes is None]
+        yield str(name), [*single, *arguments]
+
+
 def refuse_encoded(array: Any) -> None:
     """Refuse a Dask array that has the numbers of a Zarr array as they are (`dask.array.from_zarr`), where these stand
     for others. Errors: DataError."""
-    layers = getattr(array.__dask_graph__(), "layers", {})
-    if all(MOVES.match(str(name)) for name in layers):
-        for layer in layers.values():
-            single = list(layer.values()) if len(layer) == 1 else []
-            arguments = [argument for argument, axes in getattr(layer, "indices", None) or () if axes is None]
-            for value in (getattr(own, "value", own) for own in (*single, *arguments)):
-                if isinstance(value, zarr.Array):
-                    require_decoded(value)
+    layers = list(read_by(array))
+    if all(MOVES.match(name) for name, _ in layers):
+        for value in (getattr(value, "value", value) for _, shared in layers for value in shared):
+            if is_zarr(value):
+                from dlatent.stores.labels import require_decoded  # Zarr, which few Dask arrays need
 
-
-def _meta(array: Any) -> Any:
-    return getattr(array, "_meta", None)
+                require_decoded(value)
 
 
 def open_dask(array: Any, labels: AxisLabels) -> DataSource:
@@ -155,21 +167,18 @@ def open_dask(array: Any, labels: AxisLabels) -> DataSource:
             "the Dask array has chunks of unknown size; call X.compute_chunk_sizes() on it, which computes them, "
             "and pass the array again"
         )
-    rows, columns = check_matrix(array.shape, np.dtype(array.dtype), "Dask array")
+    shape = check_matrix(array.shape, np.dtype(array.dtype), "Dask array")
     refuse_encoded(array)
-    dtype = loaded_dtype(array.dtype)
-    sparse = has_sparse_chunks(array)
+    dtype, sparse = loaded_dtype(array.dtype), has_sparse_chunks(array)
     bounds = np.concatenate([[0], np.cumsum(array.chunks[0])]).tolist()
     widths = tuple(int(width) for width in array.chunks[1])
     blocks = tuple(
-        LazyChunkRow(start, stop, _nbytes(stop - start, columns, dtype, sparse), (), widths, sparse, array, index)
+        LazyChunkRow(start, stop, _nbytes(stop - start, shape[1], dtype, sparse), (), widths, sparse, array, index)
         for index, (start, stop) in enumerate(pairwise(bounds))
         if stop > start
     )
-    kind = "scipy.sparse" if sparse else "numpy"
-    return DataSource(
-        (rows, columns), dtype, blocks, uuid4().hex, sparse, None, labels, f"Dask array with {kind} chunks"
-    )
+    description = f"Dask array with {'scipy.sparse' if sparse else 'numpy'} chunks"
+    return DataSource(shape, dtype, blocks, uuid4().hex, sparse, None, labels, description)
 
 
 def _culled(part: Any) -> Any:

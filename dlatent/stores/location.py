@@ -1,26 +1,34 @@
-"""Where a store lies: a local path or an fsspec URL, as given by the user."""
+"""Where something lies, a local path or an fsspec URL as given by the user, and errors that name it."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from fsspec.core import url_to_fs
 
-from dlatent.errors import DataError, StoreError, cause
-from dlatent.stores.beside import put_back
+from dlatent.errors import DataError, DlatentError, StoreError, cause
+from dlatent.stores.temporary import put_back
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files whose presence makes a directory a node of a Zarr hierarchy."""
+
+DOCUMENTS = (*STORE_MARKS, ".zattrs", ".zmetadata")
+"""Names of the files with metadata."""
 
 ABSENT = (FileNotFoundError, NotADirectoryError, KeyError)
 """What file systems say where nothing is; that of archives says KeyError before fsspec 2026.7."""
 
 NETCDF = (".nc", ".nc4", ".cdf")
 """Endings of netCDF files, which xarray reads."""
+
+
+Item = TypeVar("Item")
 
 
 def along(place: str) -> str:
@@ -67,11 +75,6 @@ def local_path(location: str | os.PathLike[str]) -> Path | None:
     return None
 
 
-def is_special(path: Path) -> bool:
-    """Whether a path is neither a file nor a directory, but a pipe, a socket or a device: reading it may never end."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
 def zarr_location(location: str | os.PathLike[str]) -> str:
     """The location as text that `zarr.open` takes: an absolute path, or the URL without its last slash."""
     path = local_path(location)
@@ -93,10 +96,9 @@ def filesystem_at(place: str) -> tuple[Any, str]:
     Errors: StoreError for a kind of URL that fsspec does not know, or has no package for, and for an archive that
     cannot be reached.
     """
+    text = place_text(place)
     try:
-        filesystem, root = url_to_fs(place_text(place))
-    except DataError:
-        raise
+        filesystem, root = url_to_fs(text)
     except ImportError as error:
         raise StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL") from cause(
             error
@@ -108,3 +110,43 @@ def filesystem_at(place: str) -> tuple[Any, str]:
             error
         )
     return filesystem, str(root).rstrip("/")
+
+
+@contextmanager
+def guarded(place: str, kind: type[DataError] = DataError) -> Iterator[None]:
+    """A context whose exceptions are DlatentErrors: others become `kind`, with the exception as the cause.
+
+    Damaged inputs make the libraries that read them raise nearly anything, so that no list of types is complete.
+    """
+    try:
+        yield
+    except (DlatentError, Warning):
+        raise
+    except MemoryError as error:
+        raise kind(f"{place} asks for more memory than there is ({error}); it is damaged, or cut it up") from cause(
+            error
+        )
+    except OSError as error:
+        if error.errno is not None:
+            raise kind(f"{place}: {error}") from cause(error)
+        raise kind(
+            f"{place} cannot be read: {error}; it is damaged or cut short, fetch it or write it again"
+        ) from cause(error)
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise kind(
+            f"{place} cannot be read ({type(error).__name__}: {text}); it is damaged or of an unknown form, fetch "
+            "it or write it again"
+        ) from cause(error)
+
+
+def guarded_each(items: Iterable[Item], place: str, kind: type[DataError] = DataError) -> Iterator[Item]:
+    """The items, where only getting the next one is guarded and not what is done with it."""
+    iterator = iter(items)
+    while True:
+        with guarded(place, kind):
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+        yield item

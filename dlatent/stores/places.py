@@ -18,16 +18,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import zarr
-from zarr.storage import ZipStore
-
 from dlatent.arrays import DataSource, Graph
 from dlatent.errors import StoreError
-from dlatent.stores.annotated import is_annotated
-from dlatent.stores.beside import put_back
-from dlatent.stores.lazy import is_dask_array
-from dlatent.stores.location import STORE_MARKS, filesystem_at, local_path, place_text
-from dlatent.stores.strict import DOCUMENTS, place_of, unwrapped
+from dlatent.stores.lazy import is_dask_array, is_zarr, read_by
+from dlatent.stores.location import DOCUMENTS, STORE_MARKS, filesystem_at, local_path, place_text
+from dlatent.stores.temporary import put_back
 
 MOST_WRAPPERS = 20
 """How many objects of xarray may stand between an array and the node of Zarr that it is read from."""
@@ -49,7 +44,7 @@ def require_apart(output: str | os.PathLike[str], *inputs: Any) -> None:
     for place in read_places(*inputs):
         there = local_path(_last(place))
         lost = there is None or put_back(there)  # where nothing is, nothing can be lost
-        if lost and (relation := _relation(output, place) or _shared(output, place)):
+        if lost and (relation := _relation(output, place, shared=True)):
             raise StoreError(f"{os.fspath(output)} {relation} {place}, which is read; choose another place to write to")
 
 
@@ -78,9 +73,11 @@ def _public(url: str) -> str:
 def _places(given: Any) -> Iterator[str]:
     if isinstance(given, (str, os.PathLike)):
         yield os.fspath(given)
-    elif isinstance(given, (zarr.Array, zarr.Group)):
-        store = unwrapped(given.store)
-        yield str(store.path) if isinstance(store, ZipStore) else place_of(given)
+    elif is_zarr(given):
+        from dlatent.stores.checked import place_of, unwrapped  # Zarr, which arrays do not need
+
+        store: Any = unwrapped(given.store)
+        yield str(store.path) if type(store).__name__ == "ZipStore" else place_of(given)
     elif isinstance(given, (DataSource, Graph)):
         yield from given.places
     elif isinstance(given, Mapping) and not hasattr(given, "data_vars"):
@@ -92,21 +89,17 @@ def _places(given: Any) -> Iterator[str]:
     elif is_annotated(given):
         yield from read_places(getattr(given, "filename", None))
     elif is_dask_array(given):
-        graph = given.__dask_graph__()
-        for layer in getattr(graph, "layers", {}).values():
-            # Where Dask reads an array of Zarr, this is a layer by itself, or an argument of all tasks of a layer.
-            single = list(layer.values()) if len(layer) == 1 else []
-            arguments = [argument for argument, axes in getattr(layer, "indices", None) or () if axes is None]
-            inner = [own for argument in arguments for own in getattr(argument, "args", ())]
-            for found in map(_behind, (*single, *arguments, *inner)):
-                if isinstance(found, (os.PathLike, zarr.Array, zarr.Group)):
-                    yield from _places(found)
+        for _, shared in read_by(given):
+            inner = [argument for value in shared for argument in getattr(value, "args", ())]
+            for value in map(_behind, (*shared, *inner)):
+                if isinstance(value, os.PathLike) or is_zarr(value):
+                    yield from _places(value)
 
 
 def _behind(value: Any) -> Any:
     """What the wrappers of xarray and Dask around an array stand before."""
     for _ in range(MOST_WRAPPERS):
-        if isinstance(value, (zarr.Array, zarr.Group)) or hasattr(value, "__dask_graph__"):
+        if is_zarr(value) or hasattr(value, "__dask_graph__"):
             return value
         inner = next((getattr(value, name) for name in ("array", "_array", "value") if hasattr(value, name)), None)
         if inner is None or callable(inner):
@@ -115,8 +108,15 @@ def _behind(value: Any) -> Any:
     return None
 
 
-def _relation(output: str | os.PathLike[str], place: str) -> str | None:
-    """How an output touches another place, in words; None where they are apart."""
+def is_annotated(data: Any) -> bool:
+    """Whether the value behaves as an AnnData: in memory, backed by a file, or lazy."""
+    # Of its class: a view cuts its matrix where it is asked for it.
+    return all(hasattr(type(data), name) for name in ("X", "layers", "obs_names", "var_names", "obsm"))
+
+
+def _relation(output: str | os.PathLike[str], place: str, *, shared: bool = False) -> str | None:
+    """How an output touches another place, in words, or (`shared`) lies in the store that the other is a part of; None
+    where they are apart."""
     (ours, above), (theirs, beyond) = _names(output), _names(place)
     if ours & theirs:
         return "is the same place as"
@@ -124,13 +124,7 @@ def _relation(output: str | os.PathLike[str], place: str) -> str | None:
         return "lies inside"
     if ours & beyond:
         return "holds"
-    return None
-
-
-def _shared(output: str | os.PathLike[str], place: str) -> str | None:
-    """That an output lies in the store that an input is a part of, in words; None where it does not."""
-    common = _names(output)[1] & _names(place)[1]
-    return "lies in the same store as" if any(isinstance(name, str) and _node_at(name) for name in common) else None
+    return "lies in the same store as" if shared and any(map(_is_node, above & beyond)) else None
 
 
 Name = str | tuple[int, int]
@@ -180,9 +174,8 @@ def check_part(path: str | os.PathLike[str]) -> None:
 
     Errors: StoreError.
     """
-    for above in _names(path)[1]:
-        if isinstance(above, str) and _node_at(above):
-            raise StoreError(f"{os.fspath(path)} lies in the store {above}; choose another place to write to")
+    for above in filter(_is_node, _names(path)[1]):
+        raise StoreError(f"{os.fspath(path)} lies in the store {above}; choose another place to write to")
 
 
 def check_replaced(place: str) -> None:
@@ -193,7 +186,8 @@ def check_replaced(place: str) -> None:
     filesystem, root = filesystem_at(place)
     if filesystem.isdir(root) and not filesystem.ls(root):
         return
-    if not _node_type(filesystem, root):
+    metadata = _metadata(filesystem, root)
+    if not metadata:
         raise StoreError(
             f"{place} exists and is no Zarr store, so it is not replaced; remove it or choose another place"
         )
@@ -203,38 +197,30 @@ def check_replaced(place: str) -> None:
             "another place"
         )
     above = root.rpartition("/")[0]
-    if above and b'"dlatent"' not in _document(filesystem, root) and _node_type(filesystem, above):
+    if above and "dlatent" not in metadata.get("attributes", ()) and _metadata(filesystem, above):
         raise StoreError(f"{place} is a part of a store, which is only replaced as a whole; choose another place")
 
 
-def _node_at(place: str) -> bool:
+def _is_node(place: Name) -> bool:
+    """Whether a node of Zarr is at a path or URL."""
     with suppress(Exception):
-        return bool(_node_type(*filesystem_at(place)))
+        return isinstance(place, str) and bool(_metadata(*filesystem_at(place)))
     return False
 
 
-def _node_type(filesystem: Any, root: str) -> str | None:
-    """What kind of node of Zarr there is; None where there is none."""
-    try:
-        found = json.loads(_document(filesystem, root))
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or found.get("zarr_format") not in (2, 3):
-        return None
-    return str(found.get("node_type", "array" if "shape" in found else "group"))
-
-
-def _document(filesystem: Any, root: str) -> bytes:
-    """The metadata of a node; nothing where there are none."""
+def _metadata(filesystem: Any, root: str) -> Mapping[str, Any]:
+    """The metadata of a node of Zarr; nothing where there is none."""
     for mark in STORE_MARKS:
-        with suppress(OSError):
-            return bytes(filesystem.cat_file(f"{root}/{mark}"))
-    return b""
+        with suppress(OSError, ValueError):
+            metadata = json.loads(filesystem.cat_file(f"{root}/{mark}"))
+            if isinstance(metadata, dict) and metadata.get("zarr_format") in (2, 3):
+                return metadata
+    return {}
 
 
 def _stray(filesystem: Any, root: str) -> str | None:
     """Something in a store that Zarr has not written; chunks are not looked at one by one."""
-    array = _node_type(filesystem, root) == "array"
+    array = "shape" in _metadata(filesystem, root)
     for entry in filesystem.ls(root, detail=True):
         path = str(entry["name"]).rstrip("/")
         name = path.rpartition("/")[2]

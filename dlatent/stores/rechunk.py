@@ -13,24 +13,21 @@ import zarr
 
 from dlatent.errors import DataError, StoreError, masked
 from dlatent.stores.atomic import MARKER, STORE_VERSION, new_store, with_room
-from dlatent.stores.byte_source import directory_size
+from dlatent.stores.checked import MissingChunks, place_of
 from dlatent.stores.chunked import (
     ALL_WRITTEN,
     ZarrArray,
-    check_announced,
-    check_chunks,
     decoding_bytes,
     new_array,
     read_rows,
+    readable,
 )
-from dlatent.stores.codecs import harmless
-from dlatent.stores.encoded import cf_attributes
-from dlatent.stores.guard import guarded
+from dlatent.stores.files import directory_size
 from dlatent.stores.ingest.job import Progress
-from dlatent.stores.labels import DIMENSIONS
-from dlatent.stores.open import Node, check_complete, open_node
+from dlatent.stores.labels import DIMENSIONS, cf_attributes
+from dlatent.stores.location import guarded
+from dlatent.stores.nodes import Node, check_complete, open_node
 from dlatent.stores.places import require_apart
-from dlatent.stores.strict import MissingChunks, place_of, strict
 
 CHUNK_BYTES = 8 * 2**20
 """So much takes an object store longer to send than a request waits."""
@@ -218,17 +215,11 @@ def rechunk(
 def _members(node: Node) -> tuple[dict[str, zarr.Group], dict[str, ZarrArray]]:
     """Groups (the node itself under "") and arrays by their paths in the new store."""
     if isinstance(node, zarr.Array):
-        return {}, {"X": _readable(node)}
+        return {}, {"X": readable(node)}
     below = dict(sorted(node.members(max_depth=None)))
     groups = {name: member for name, member in below.items() if isinstance(member, zarr.Group)}
-    arrays = {name: _readable(member) for name, member in below.items() if isinstance(member, zarr.Array)}
+    arrays = {name: readable(member) for name, member in below.items() if isinstance(member, zarr.Array)}
     return {"": node, **groups}, arrays
-
-
-def _readable(array: ZarrArray) -> ZarrArray:
-    check_chunks(harmless(array))
-    check_announced(array)
-    return strict(array)
 
 
 def _marker(node: Node) -> dict[str, Any]:

@@ -20,12 +20,12 @@ import zarr
 
 from dlatent.errors import StoreError, cause
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, left_by, new_store, sign
-from dlatent.stores.chunked import ZarrArray, lacking_chunks, write_array
+from dlatent.stores.checked import place_of
+from dlatent.stores.chunked import ZarrArray, check_announced, lacking_chunks, write_array
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import zarr_location
-from dlatent.stores.open import open_node
+from dlatent.stores.nodes import open_node
 from dlatent.stores.schema import Variable, check
-from dlatent.stores.strict import place_of
 
 JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 """A value that JSON can hold; NaN and infinities are allowed and travel by name."""
@@ -108,17 +108,15 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: in
         arrays = dict(sorted(group.arrays()))
         _check_size(arrays, place, max_bytes, room)
         # Broadcast from one number: shapes are checked before anything is allocated for them.
-        shapes = {name: _described(array) for name, array in arrays.items()}
-        check(shapes, place)
+        check({name: _described(array) for name, array in arrays.items()}, place)
         variables, attributes = {name: _read(array) for name, array in arrays.items()}, _decode(described["attributes"])
         # Without a digest it was written by another program, and is checked as far as values can be.
-        whole = "digest" not in described or described["digest"] == _digest(described, variables)
-        check(variables, place)
+        changed = "digest" in described and described["digest"] != _digest(described, variables)
     except (StoreError, MemoryError):
         raise
     except Exception as error:
         raise StoreError(f"{place} is damaged: {error}; save the result again") from cause(error)
-    if not whole:
+    if changed:
         raise StoreError(f"{place} has been changed since it was saved (its digest differs); save the result again")
     return StoredResult(str(described["kind"]), attributes, variables)
 
@@ -144,8 +142,8 @@ def _check_size(arrays: Mapping[str, ZarrArray], place: str, max_bytes: int | No
 
 def _decoded_bytes(array: ZarrArray) -> int:
     """Bytes of all chunks of an array once they are decoded, of which the last may be larger than the array."""
-    whole = (-(-n // width) * width for n, width in zip(array.shape, array.shards or array.chunks, strict=True))
-    return math.prod(whole) * (array.dtype.itemsize if array.dtype.kind not in "OTU" else TEXT_BYTES)
+    padded = (-(-n // width) * width for n, width in zip(array.shape, array.shards or array.chunks, strict=True))
+    return math.prod(padded) * (array.dtype.itemsize if array.dtype.kind not in "OTU" else TEXT_BYTES)
 
 
 def _described(array: ZarrArray) -> Variable:
@@ -164,16 +162,16 @@ def _dims(array: ZarrArray) -> tuple[str, ...]:
 
 def _digest(described: Mapping[str, Any], variables: Mapping[str, Variable]) -> str:
     """A digest of all that a result holds: its kind, its attributes as they lie in the store, and its variables."""
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     attributes = {name: _encode(dict(variable.attrs), name) for name, variable in variables.items()}
     kept = [described["kind"], described["attributes"], attributes]
-    found.update(json.dumps(kept, sort_keys=True).encode())
+    digest.update(json.dumps(kept, sort_keys=True).encode())
     for name, variable in sorted(variables.items()):
         values = variable.values
         text, dtype = values.dtype.kind == "U", values.dtype.newbyteorder("<")
-        found.update(json.dumps([name, variable.dims, values.shape, "U" if text else dtype.str]).encode())
-        found.update(json.dumps(values.tolist()).encode() if text else values.astype(dtype, copy=False).tobytes())
-    return found.hexdigest()
+        digest.update(json.dumps([name, variable.dims, values.shape, "U" if text else dtype.str]).encode())
+        digest.update(json.dumps(values.tolist()).encode() if text else values.astype(dtype, copy=False).tobytes())
+    return digest.hexdigest()
 
 
 def _write(group: zarr.Group, name: str, variable: Variable) -> None:
@@ -185,22 +183,14 @@ def _write(group: zarr.Group, name: str, variable: Variable) -> None:
 
 
 def _read(array: ZarrArray) -> Variable:
-    place = place_of(array)
-    names = _dims(array)
+    check_announced(array)
     if lacking := lacking_chunks(array):
+        place = place_of(array)
         raise StoreError(f"{place} lacks {lacking} of {array.nchunks} chunks; copy the store again or save it anew")
-    try:
-        values = read_text(array)
-    except StoreError:
-        raise
-    except Exception as error:
-        raise StoreError(f"{place} cannot be read: {error}; the store is damaged, save the result again") from cause(
-            error
-        )
-    attrs = _decode(dict(array.attrs))
+    values, attrs = read_text(array), _decode(dict(array.attrs))
     if (dtype := attrs.pop(_DTYPE, None)) is not None:
         values = values.view(dtype)
-    return Variable(names, values, attrs)
+    return Variable(_dims(array), values, attrs)
 
 
 def _chunks(values: npt.NDArray[Any]) -> tuple[int, ...]:

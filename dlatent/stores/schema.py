@@ -1,35 +1,23 @@
 """The variables that a stored result may have: name, dimensions, kind of values, and what they mean.
 
 Every variable is checked when it is saved and when it is loaded, so that a store never holds what nobody can read.
-A new model adds its variables here, or by `register`.
+A new model adds its variables here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import StoreError
 
-REAL = "f"
-WHOLE = "iu"
-TRUTH = "b"
-TEXT = "U"
-TIME = "mM"
-ANY = REAL + WHOLE + TRUTH + TEXT + TIME
 GRID = "grid_"
 """How names begin that a model gives to coordinates of its users, and to their dimensions."""
-KIND_NAMES = {
-    REAL: "floating point",
-    WHOLE: "integers",
-    TRUTH: "booleans",
-    TEXT: "text",
-    ANY: "numbers or text",
-}
 
 
 @dataclass(frozen=True)
@@ -41,100 +29,30 @@ class Variable:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Specified:
-    """What a variable must be: its dimensions, the numpy kinds of its values (letters), and its meaning."""
+class Kind(NamedTuple):
+    """What values are: numpy's letters, in words, and the smallest of a model where all are finite numbers."""
+
+    letters: str
+    words: str
+    least: float | None = None
+
+
+class Specified(NamedTuple):
+    """What a variable must be: its dimensions, the kind of its values, and its meaning."""
 
     dims: tuple[str, ...]
-    kinds: str
+    kind: Kind
     meaning: str
 
 
-REGISTRY: dict[str, Specified] = {}
-
-
-def register(name: str, dims: Iterable[str], kinds: str, meaning: str) -> None:
-    """Make a variable known under `name`; registering it again must say the same.
-
-    Errors: ValueError where the name is known with other dimensions or kinds.
-    """
-    made = Specified(tuple(dims), kinds, meaning)
-    known = REGISTRY.setdefault(name, made)
-    if (known.dims, known.kinds) != (made.dims, made.kinds):
-        raise ValueError(f"the variable {name!r} is already registered with dimensions {known.dims}")
-
-
-def named(values: Mapping[str, npt.NDArray[Any] | Variable]) -> dict[str, Variable]:
-    """Values as variables, with the dimensions that the registry has for their names; `check` refuses other names."""
-    dims = {name: REGISTRY[name].dims if name in REGISTRY else () for name in values}
-    return {
-        name: value if isinstance(value, Variable) else Variable(dims[name], np.asarray(value))
-        for name, value in values.items()
-    }
-
-
-def check(variables: Mapping[str, Variable], place: str) -> None:
-    """Check all variables of a result against the registry and against each other.
-
-    Errors: StoreError for an unknown name, other dimensions or kinds than registered, or two lengths of one dimension.
-    """
-    lengths: dict[str, tuple[int, str]] = {}
-    for name, variable in variables.items():
-        _check_one(name, variable, place)
-        for dim, length in zip(variable.dims, variable.values.shape, strict=True):
-            known, holder = lengths.setdefault(dim, (length, name))
-            if known != length:
-                raise StoreError(
-                    f"{place}: the dimension {dim!r} has length {length} in {name!r}, but {known} in {holder!r}"
-                )
-
-
-def check_values(variables: Mapping[str, Variable], place: str) -> None:
-    """Check that the variables of a model have values that a model can have.
-
-    Errors: StoreError that names the variable, the first value that cannot be, and its place.
-    """
-    for name, variable in variables.items():
-        values = variable.values
-        if name not in FINITE and name not in NOT_NEGATIVE:
-            continue
-        good = np.isfinite(values) if name in FINITE else np.isfinite(values) & (values >= 0)
-        if name == "mean" and "loadings" in variables:
-            # Nothing is known of the mean of a feature without entries, which has no loadings either.
-            good = good | (np.isnan(values) & ~variables["loadings"].values.any(axis=1))
-        bad = np.argwhere(~good)
-        if len(bad):
-            at = tuple(bad[0].tolist())
-            expected = "a finite number" if name in FINITE else "a finite number that is not negative"
-            raise StoreError(
-                f"{place}: {name!r} is {values[at].item()!r} at {at}; expected {expected}: the store is damaged or has "
-                "been changed, save the model again"
-            )
-
-
-def _check_one(name: str, variable: Variable, place: str) -> None:
-    specified = REGISTRY.get(name)
-    if name.startswith(GRID) and all(dim.startswith(GRID) for dim in variable.dims):
-        specified = Specified(variable.dims, ANY, "coordinates of the dimensions over which the features lie")
-    if specified is None:
-        raise StoreError(
-            f"{place}: unknown variable {name!r}; known are {', '.join(sorted(REGISTRY))}; add it to "
-            "dlatent.stores.schema, or install the version of dlatent that wrote it"
-        )
-    if variable.dims != specified.dims or variable.values.ndim != len(specified.dims):
-        raise StoreError(
-            f"{place}: {name!r} has dimensions {variable.dims} and shape {variable.values.shape}; "
-            f"expected dimensions {specified.dims}"
-        )
-    if variable.values.dtype.kind not in specified.kinds:
-        expected = KIND_NAMES.get(specified.kinds, specified.kinds)
-        raise StoreError(f"{place}: {name!r} has dtype {variable.values.dtype}; expected {expected}")
-
-
-def _register_all() -> None:
-    for name, dims, kinds, meaning in _VARIABLES:
-        register(name, dims.split(), kinds, meaning)
-
+REAL = Kind("f", "floating point")
+FINITE = Kind("f", "floating point", -inf)
+POSITIVE = Kind("f", "floating point", 0)
+WHOLE = Kind("iu", "integers")
+COUNT = Kind("iu", "integers", 0)
+TRUTH = Kind("b", "booleans")
+TEXT = Kind("U", "text")
+ANY = Kind("fiubUmM", "numbers or text")
 
 _VARIABLES = (
     ("sample", "sample", ANY, "coordinates of the samples"),
@@ -144,76 +62,66 @@ _VARIABLES = (
     ("target", "target", ANY, "coordinates of the targets"),
     ("class", "class", ANY, "coordinates of the classes"),
     ("mixture", "mixture", ANY, "coordinates of the components of the mixture"),
-    ("loadings", "feature component", REAL, "W of the features, in units of the features"),
-    (
-        "loadings_covariance",
-        "feature component_pair",
-        REAL,
-        "upper triangle of the posterior covariance of the loadings",
-    ),
-    ("common_loadings_covariance", "component_pair", REAL, "the same where all features have one"),
-    ("mean", "feature", REAL, "μ of the features"),
-    ("mean_variance", "feature", REAL, "posterior variance of μ of the features"),
+    ("loadings", "feature component", FINITE, "W of the features, in units of the features"),
+    ("loadings_covariance", "feature component_pair", FINITE, "upper triangle of the posterior covariance of W"),
+    ("common_loadings_covariance", "component_pair", FINITE, "the same where all features have one"),
+    ("mean", "feature", FINITE, "μ of the features"),
+    ("mean_variance", "feature", FINITE, "posterior variance of μ of the features"),
     ("feature_view", "feature", TEXT, "name of the view that the feature is of"),
-    ("feature_scale", "feature", REAL, "divisor of each feature before the fit"),
-    ("noise_variance", "view", REAL, "noise variance of each view, in squared units of the view"),
-    ("feature_noise_variance", "feature", REAL, "noise variance of each feature"),
-    ("feature_noise_floor", "feature", REAL, "smallest noise variance of each feature that the fit allowed"),
+    ("feature_scale", "feature", FINITE, "divisor of each feature before the fit"),
+    ("noise_variance", "view", POSITIVE, "noise variance of each view, in squared units of the view"),
+    ("feature_noise_variance", "feature", POSITIVE, "noise variance of each feature"),
+    ("feature_noise_floor", "feature", POSITIVE, "smallest noise variance of each feature that the fit allowed"),
     ("feature_at_floor", "feature", TRUTH, "whether the noise variance of the feature ended at its floor"),
-    ("noise_floor", "view", REAL, "smallest noise variance that the fit allowed"),
+    ("noise_floor", "view", POSITIVE, "smallest noise variance that the fit allowed"),
     ("at_floor", "view", TRUTH, "whether the noise variance of the view ended at its floor"),
-    ("eigenvalues", "component", REAL, "leading eigenvalues of the covariance that the model fits"),
+    ("eigenvalues", "component", FINITE, "leading eigenvalues of the covariance that the model fits"),
     ("smoothing", "smoothing", REAL, "strengths of smoothing over a graph that were compared"),
     ("smoothing_correlation", "smoothing", REAL, "correlation of each one's reconstruction with hidden cells"),
     ("smoothing_error", "smoothing", REAL, "standard error of its difference to the largest"),
-    ("mixture_weight", "mixture", REAL, "weight of each component of the mixture"),
-    ("mixture_loadings", "mixture feature component", REAL, "W of each component, in units of the features"),
-    ("mixture_mean", "mixture feature", REAL, "μ of each component"),
-    ("mixture_noise_variance", "mixture", REAL, "noise variance of each component, in squared units of the features"),
-    ("mixture_feature_noise_variance", "mixture feature", REAL, "noise variance of each feature in each component"),
+    ("mixture_weight", "mixture", POSITIVE, "weight of each component of the mixture"),
+    ("mixture_loadings", "mixture feature component", FINITE, "W of each component, in units of the features"),
+    ("mixture_mean", "mixture feature", FINITE, "μ of each component"),
+    ("mixture_noise_variance", "mixture", POSITIVE, "noise variance of each component"),
+    ("mixture_feature_noise_variance", "mixture feature", POSITIVE, "noise variance of each feature in each component"),
     ("mixture_at_floor", "mixture", TRUTH, "whether the noise variance of the component ended at its floor"),
     ("mixture_feature_at_floor", "mixture feature", TRUTH, "whether that of the feature ended at its floor"),
-    ("target_loadings", "target component", REAL, "W of the targets, in units of the targets"),
-    ("target_mean", "target", REAL, "μ of the targets"),
-    ("target_rotation", "target target_rank", REAL, "orthonormal basis of the targets that the fit worked in"),
-    ("target_centre", "target", REAL, "mean of the labelled samples' targets, taken off before the fit"),
-    ("rank_loadings", "target_rank component", REAL, "W of the targets on their rank"),
-    ("rank_loadings_covariance", "target_rank component_pair", REAL, "as loadings_covariance, of the targets"),
-    ("rank_mean", "target_rank", REAL, "μ of the targets on their rank"),
-    (
-        "head_coefficients",
-        "component target",
-        REAL,
-        "what predicts: coefficients of the scores, of log-odds for classes",
-    ),
-    ("head_offset", "target", REAL, "what is added to these"),
-    ("head_noise_variance", "target", REAL, "variance of the targets beside that which the scores leave open"),
-    ("head_lengths", "component component_2", REAL, "scores times this have the lengths that predictions divide by"),
-    ("dual_components", "training component", REAL, "W as combinations of the centred features of the training rows"),
-    ("combinations", "training coordinate", REAL, "orthonormal directions as combinations of training features"),
-    ("coordinate_loadings", "coordinate component", REAL, "W in these directions"),
-    ("coordinate_mean", "coordinate", REAL, "μ in these directions, about the mean of the features"),
-    ("coordinate_offset", "coordinate", REAL, "the mean of the features in these directions"),
-    ("feature_middle", "training", REAL, "the mean of the features as a combination of those of the training rows"),
-    ("kernel_shift", "feature", REAL, "taken off the rows before the kernel looks at them"),
-    ("training_rows", "training feature", REAL, "rows that the kernel compares new ones with"),
-    ("training_values", "entry", REAL, "the same, sparse: values"),
-    ("training_columns", "entry", WHOLE, "the same, sparse: columns of the values"),
-    ("training_pointers", "pointer", WHOLE, "the same, sparse: where each row begins"),
-    ("training_edges", "edge", WHOLE, "first rows of the blocks of these rows, and their number"),
-    ("factor_correlation", "component component_2", REAL, "correlations of the factors of an oblique rotation"),
-    ("view_samples", "view", WHOLE, "samples that have the view"),
-    ("total_variance", "view", REAL, "mean variance per feature of the view"),
+    ("target_loadings", "target component", FINITE, "W of the targets, in units of the targets"),
+    ("target_mean", "target", FINITE, "μ of the targets"),
+    ("target_rotation", "target target_rank", FINITE, "orthonormal basis of the targets that the fit worked in"),
+    ("target_centre", "target", FINITE, "mean of the labelled samples' targets, taken off before the fit"),
+    ("rank_loadings", "target_rank component", FINITE, "W of the targets on their rank"),
+    ("rank_loadings_covariance", "target_rank component_pair", FINITE, "as loadings_covariance, of the targets"),
+    ("rank_mean", "target_rank", FINITE, "μ of the targets on their rank"),
+    ("head_coefficients", "component target", FINITE, "coefficients of the scores, of log-odds for classes"),
+    ("head_offset", "target", FINITE, "what is added to these"),
+    ("head_noise_variance", "target", POSITIVE, "variance of the targets beside that which the scores leave open"),
+    ("head_lengths", "component component_2", FINITE, "scores times this have the lengths that predictions divide by"),
+    ("dual_components", "training component", FINITE, "W as combinations of the centred features of the training rows"),
+    ("combinations", "training coordinate", FINITE, "orthonormal directions as combinations of training features"),
+    ("coordinate_loadings", "coordinate component", FINITE, "W in these directions"),
+    ("coordinate_mean", "coordinate", FINITE, "μ in these directions, about the mean of the features"),
+    ("coordinate_offset", "coordinate", FINITE, "the mean of the features in these directions"),
+    ("feature_middle", "training", FINITE, "the mean of the features as a combination of those of the training rows"),
+    ("kernel_shift", "feature", FINITE, "taken off the rows before the kernel looks at them"),
+    ("training_rows", "training feature", FINITE, "rows that the kernel compares new ones with"),
+    ("training_values", "entry", FINITE, "the same, sparse: values"),
+    ("training_columns", "entry", COUNT, "the same, sparse: columns of the values"),
+    ("training_pointers", "pointer", COUNT, "the same, sparse: where each row begins"),
+    ("training_edges", "edge", COUNT, "first rows of the blocks of these rows, and their number"),
+    ("factor_correlation", "component component_2", FINITE, "correlations of the factors of an oblique rotation"),
+    ("view_samples", "view", COUNT, "samples that have the view"),
+    ("total_variance", "view", POSITIVE, "mean variance per feature of the view"),
     ("classes", "class", ANY, "class labels in the order of the one-of-C columns"),
-    ("class_counts", "class", WHOLE, "labelled samples of each class"),
-    ("scores", "sample component", REAL, "posterior means of the latent variables"),
-    ("embedding", "sample component", REAL, "coordinates of the samples, with the mean 0 and the mean square 1"),
-    ("smallest_eigenvalues", "component", REAL, "eigenvalues of the alignment matrix that belong to the coordinates"),
+    ("class_counts", "class", COUNT, "labelled samples of each class"),
+    ("scores", "sample component", FINITE, "posterior means of the latent variables"),
+    ("embedding", "sample component", FINITE, "coordinates of the samples, with the mean 0 and the mean square 1"),
+    ("smallest_eigenvalues", "component", FINITE, "eigenvalues of the alignment matrix that belong to the coordinates"),
     ("view_row", "sample view", WHOLE, "row of the sample in each view, -1 where it is absent"),
     ("separate_set", "sample", WHOLE, "set of samples that the graph does not join with others, -1 for none"),
-    ("reference_values", "reference_value", REAL, "entries of the training rows, view after view"),
-    ("reference_columns", "reference_entry", WHOLE, "columns of the entries of sparse training rows"),
-    ("reference_starts", "reference_row", WHOLE, "where each sparse training row begins among its view's entries"),
+    ("reference_values", "reference_value", FINITE, "entries of the training rows, view after view"),
+    ("reference_columns", "reference_entry", COUNT, "columns of the entries of sparse training rows"),
+    ("reference_starts", "reference_row", COUNT, "where each sparse training row begins among its view's entries"),
     ("iteration_log_likelihood", "iteration", REAL, "log-likelihood of all samples at each iteration"),
     ("iteration_gain", "iteration", REAL, "what the iteration added to the log-likelihood, NaN for the first"),
     ("iteration_remaining", "iteration", REAL, "estimated relative distance to the maximum, NaN while unknown"),
@@ -227,15 +135,11 @@ _VARIABLES = (
     ("pass_tasks", "pass", WHOLE, "tasks submitted"),
 )
 
-RESULTS = {name for own, dims, *_ in _VARIABLES for name in (own, *dims.split())} - {"sample", "feature"}
+REGISTRY = {name: Specified(tuple(dims.split()), kind, meaning) for name, dims, kind, meaning in _VARIABLES}
+
+RESULTS = {name for variable, (dims, *_) in REGISTRY.items() for name in (variable, *dims)} - {"sample", "feature"}
 RESULTS |= {"component_2", "pattern", "pattern_of", "covariance", "has"}
 """Names of variables and dimensions of results, which no dimension of data may have beside them."""
-
-
-def dimension(name: str) -> str:
-    """The name of a dimension of data in results: its own, or one that no result has."""
-    return f"input_{name}" if name in RESULTS else name
-
 
 UNITS = {
     **dict.fromkeys(("loadings", "mean", "mixture_loadings", "mixture_mean"), 1),
@@ -244,46 +148,60 @@ UNITS = {
 }
 """Variables along the features that have their units, or the square of them."""
 
-FINITE = frozenset(
-    (
-        *(
-            "loadings",
-            "loadings_covariance",
-            "common_loadings_covariance",
-            "mean",
-            "mean_variance",
-            "feature_scale",
-            "eigenvalues",
-            "smallest_eigenvalues",
-            "embedding",
-            "scores",
-        ),
-        *("factor_correlation", "target_loadings", "target_mean", "target_rotation", "target_centre"),
-        *("head_coefficients", "head_offset", "head_lengths"),
-        *(
-            "rank_loadings",
-            "rank_loadings_covariance",
-            "rank_mean",
-            "dual_components",
-            "combinations",
-            "feature_middle",
-            "kernel_shift",
-        ),
-        *("coordinate_loadings", "coordinate_mean", "coordinate_offset"),
-        *("training_rows", "training_values", "reference_values"),
-        *("mixture_loadings", "mixture_mean"),
-    )
-)
-"""Variables of which every value is a finite number."""
 
-NOT_NEGATIVE = frozenset(
-    (
-        *("noise_variance", "noise_floor", "feature_noise_variance", "feature_noise_floor", "total_variance"),
-        *("view_samples", "class_counts", "training_columns", "training_pointers", "training_edges"),
-        *("reference_columns", "reference_starts"),
-        *("mixture_weight", "head_noise_variance", "mixture_noise_variance", "mixture_feature_noise_variance"),
-    )
-)
-"""Variables of which every value is a finite number of at least 0."""
+def dimension(name: str) -> str:
+    """The name of a dimension of data in results: its own, or one that no result has."""
+    return f"input_{name}" if name in RESULTS else name
 
-_register_all()
+
+def check(variables: Mapping[str, Variable], place: str) -> None:
+    """Check all variables of a result against the registry and against each other.
+
+    Errors: StoreError for an unknown name, other dimensions or kinds than registered, or two lengths of one dimension.
+    """
+    lengths: dict[str, tuple[int, str]] = {}
+    for name, variable in variables.items():
+        specified, shape = REGISTRY.get(name), variable.values.shape
+        if name.startswith(GRID) and all(dim.startswith(GRID) for dim in variable.dims):
+            specified = Specified(variable.dims, ANY, "coordinates of the dimensions over which the features lie")
+        if specified is None:
+            raise StoreError(
+                f"{place}: unknown variable {name!r}; known are {', '.join(sorted(REGISTRY))}; add it to "
+                "dlatent.stores.schema, or install the version of dlatent that wrote it"
+            )
+        if variable.dims != specified.dims or len(shape) != len(specified.dims):
+            raise StoreError(
+                f"{place}: {name!r} has dimensions {variable.dims} and shape {shape}; expected dimensions "
+                f"{specified.dims}"
+            )
+        if variable.values.dtype.kind not in specified.kind.letters:
+            raise StoreError(f"{place}: {name!r} has dtype {variable.values.dtype}; expected {specified.kind.words}")
+        for dim, length in zip(variable.dims, shape, strict=True):
+            known, holder = lengths.setdefault(dim, (length, name))
+            if known != length:
+                raise StoreError(
+                    f"{place}: the dimension {dim!r} has length {length} in {name!r}, but {known} in {holder!r}"
+                )
+
+
+def check_values(variables: Mapping[str, Variable], place: str) -> None:
+    """Check that the variables of a model have values that a model can have.
+
+    Errors: StoreError that names the variable, the first value that cannot be, and its place.
+    """
+    for name, variable in variables.items():
+        values, least = variable.values, REGISTRY[name].kind.least if name in REGISTRY else None
+        if least is None:
+            continue
+        good = np.isfinite(values) & (values >= least)
+        if name == "mean" and "loadings" in variables:
+            # Nothing is known of the mean of a feature without entries, which has no loadings either.
+            good = good | (np.isnan(values) & ~variables["loadings"].values.any(axis=1))
+        bad = np.argwhere(~good)
+        if len(bad):
+            at = tuple(bad[0].tolist())
+            expected = "a finite number" if least else "a finite number that is not negative"
+            raise StoreError(
+                f"{place}: {name!r} is {values[at].item()!r} at {at}; expected {expected}: the store is damaged or has "
+                "been changed, save the model again"
+            )

@@ -1,21 +1,38 @@
-"""Sparse matrices at rest: the AnnData layout (a `csr_matrix` group), written as a stream of row blocks.
+"""Sparse matrices in Zarr stores: `csr_matrix` groups in the layout of AnnData, opened as row blocks and written as a
+stream of them.
 
 The group holds `data`, `indices` and `indptr`; its attributes are `encoding-type`, `encoding-version` and `shape`.  The
-anndata package opens it, and the door of this room opens what anndata wrote.
+anndata package opens it, and `open_data` opens what anndata wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
-from dlatent.errors import DataError
-from dlatent.stores.chunked import ALL_WRITTEN, GrowingArray
+from dlatent.arrays import DataSource, Features
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.checked import place_of, unchanged
+from dlatent.stores.chunked import (
+    ALL_WRITTEN,
+    GrowingArray,
+    ZarrArray,
+    decoding_bytes,
+    process_local,
+    read_rows,
+    readable,
+    small_chunks,
+)
+from dlatent.stores.labels import require_decoded
+from dlatent.stores.partition import loaded_dtype, sized_sparse_bounds
+from dlatent.stores.rows import ArrayRows, Rows, canonical, check_matrix, csr_bytes
 
 CHUNK_ELEMENTS = 1 << 19
 """Elements per chunk of `data` and `indices`: 2 MiB of 32-bit numbers."""
@@ -23,23 +40,132 @@ CHUNK_ELEMENTS = 1 << 19
 INDPTR_ELEMENTS = 1 << 17
 """Elements per chunk of `indptr`: 1 MiB."""
 
+POINTERS_READ = 1 << 20
+"""Elements of `indptr` that are read at one time while a matrix is opened."""
+
 ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
-def canonical(matrix: Any) -> sp.csr_array:
-    """The matrix as a csr_array with sorted indices and no duplicates; the caller's object is never modified.
+@dataclass(frozen=True)
+class CsrArrays:
+    """The three arrays of a sparse matrix on disk, and the number of its columns."""
 
-    Canonical CSR input is shared, not copied.  Index arrays are int32 where the numbers allow it.
+    data: ZarrArray
+    indices: ZarrArray
+    indptr: ZarrArray
+    columns: int
+
+    def unchanged(self) -> None:
+        """Refuse arrays that are not those which were opened any more."""
+        unchanged(self.data, self.indices, self.indptr)
+
+
+@dataclass(eq=False)
+class CsrRows(Rows):
+    """Rows of a sparse matrix on disk, whose entries are `[first, last)` of `data` and `indices`."""
+
+    first: int
+    last: int
+    arrays: CsrArrays
+
+    def load(self) -> Features:
+        """Read the entries of the rows and bring them into canonical form.
+
+        Errors: StoreError naming the row whose column index lies outside the matrix.
+        """
+        arrays = self.arrays
+        rows = f"rows {self.start}:{self.stop}"
+        pointers = read_rows(arrays.indptr, self.start, self.stop + 1, rows).astype(np.int64)
+        if pointers[0] != self.first or pointers[-1] != self.last or (pointers[1:] < pointers[:-1]).any():
+            raise StoreError(f"{place_of(arrays.indptr)} has changed since it was opened; open the store again")
+        pointers -= self.first
+        indices = read_rows(arrays.indices, self.first, self.last, rows)
+        data = read_rows(arrays.data, self.first, self.last, rows)
+        self._check_columns(indices, pointers)
+        matrix = csr(data.astype(loaded_dtype(data.dtype), copy=False), indices, pointers, arrays.columns)
+        matrix.sum_duplicates()
+        return matrix
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Rows of a store in this process's memory travel by value, as no other process could read them."""
+        if process_local(self.arrays.data):
+            return ArrayRows, (self.start, self.stop, self.nbytes, self.load())
+        return CsrRows, (self.start, self.stop, self.nbytes, self.first, self.last, self.arrays)
+
+    def _check_columns(self, indices: npt.NDArray[Any], pointers: npt.NDArray[np.int64]) -> None:
+        if not len(indices) or (indices.min() >= 0 and indices.max() < self.arrays.columns):
+            return
+        at = int(np.flatnonzero((indices < 0) | (indices >= self.arrays.columns))[0])
+        row = self.start + int(np.searchsorted(pointers, at, side="right")) - 1
+        raise StoreError(
+            f"{place_of(self.arrays.indices)}: row {row} has column index {indices[at]}, but the matrix has "
+            f"{self.arrays.columns} columns; correct `shape` or write the store again"
+        )
+
+
+def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
+    """Row blocks of a `csr_matrix` group; only attributes and `indptr` are read, and of it only the edges are kept.
+
+    Errors: StoreError where members are missing or do not fit `shape`; DataError for values that are no real numbers.
     """
-    rows = sp.csr_array(matrix)
-    if rows.has_canonical_format:
-        return rows
-    parts = [name for name in ("data", "indices", "indptr") if hasattr(matrix, name)]
-    if any(np.shares_memory(getattr(rows, name), getattr(matrix, name)) for name in parts):
-        rows = rows.copy()
-    rows.sum_duplicates()
-    return rows
+    place = f"sparse matrix {place_of(group)}"
+    arrays, rows = _arrays(group, place)
+    shape = check_matrix((rows, arrays.columns), arrays.data.dtype, place)
+    dtype, pointers = loaded_dtype(arrays.data.dtype), _pointers(arrays.indptr)
+    stored = arrays.data.shape[0]
+    bounds = sized_sparse_bounds(pointers, shape, stored, dtype.itemsize + 4, block_bytes, place)
+    entries = bounds.positions[-1]
+    for name, array in (("data", arrays.data), ("indices", arrays.indices)):
+        if array.shape != (entries,):
+            raise StoreError(f"{place}: {name} has shape {array.shape}, but indptr ends at {entries}; write it again")
+    blocks = tuple(
+        CsrRows(start, stop, csr_bytes(stop - start, last - first, dtype), first, last, arrays)
+        for start, stop, first, last in bounds.blocks()
+    )
+    parts = (arrays.data, arrays.indices)
+    return DataSource(
+        shape,
+        dtype,
+        blocks,
+        uuid4().hex,
+        sparse=True,
+        nnz=entries,
+        description=place + small_chunks(arrays.data),
+        decoding=max(decoding_bytes(parts, block.first, block.last, block.nbytes) for block in blocks),
+        check=arrays.unchanged,
+    )
+
+
+def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:
+    """The members of the group and the number of rows, checked against its `shape`."""
+    shape = group.attrs.get("shape")
+    sizes = shape if isinstance(shape, (list, tuple)) else ()
+    if len(sizes) != 2 or not all(isinstance(n, int) and 0 <= n <= np.iinfo(np.int64).max for n in sizes):
+        raise StoreError(f"{place}: the attribute `shape` is {shape!r}; expected [samples, features]")
+    rows, columns = (int(n) for n in sizes)
+    members = list[ZarrArray]()
+    for name in ("data", "indices", "indptr"):
+        member = group.get(name)
+        if not isinstance(member, zarr.Array) or member.ndim != 1:
+            raise StoreError(f"{place}: the member {name!r} is missing or no one-dimensional array; write it again")
+        require_decoded(member)
+        members.append(readable(member))
+        if name != "data" and member.dtype.kind not in "iu":
+            raise DataError(f"{place}: {name} has dtype {member.dtype}; expected integers")
+    data, indices, indptr = members
+    if indptr.shape != (rows + 1,):
+        raise StoreError(
+            f"{place}: `shape` says {rows} rows, but indptr has {indptr.shape[0]} elements instead of {rows + 1}; "
+            "write it again"
+        )
+    return CsrArrays(data, indices, indptr, columns), rows
+
+
+def _pointers(indptr: ZarrArray) -> Iterator[npt.NDArray[Any]]:
+    """`indptr` in pieces, each beginning with the last element of the one before."""
+    for start in range(0, indptr.shape[0] - 1, POINTERS_READ):
+        yield read_rows(indptr, start, min(start + POINTERS_READ, indptr.shape[0] - 1) + 1)
 
 
 def csr(

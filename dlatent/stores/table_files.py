@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, path_or_stream
+from dlatent.stores.files import LONGEST_LINE, ByteSource, path_or_stream
 
 
 def needed(package: str, name: str) -> Any:

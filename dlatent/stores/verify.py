@@ -1,27 +1,30 @@
-"""Reading all of a store, a model or a checkpoint, to see whether it is whole."""
+"""Reading all of a store, a model or a checkpoint, to see whether it is whole; and a little of a store, from one of
+several processes, to see whether it is the same for all, and how fast it is read."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from time import perf_counter
 from typing import Any, cast
 
 import zarr
 
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import GRAPH, PRECISION, RESULT, kind_of
+from dlatent.stores.checked import COPY_AGAIN, FILL, CheckedStore, MissingChunks, place_of, protocols_of
 from dlatent.stores.checkpoint import damaged_results, read_header, recorded
-from dlatent.stores.chunked import ZarrArray, check_announced, check_chunks, lacking_chunks, read_rows, stored_objects
-from dlatent.stores.codecs import harmless
+from dlatent.stores.checkpoint_codec import fingerprint
+from dlatent.stores.chunked import ZarrArray, lacking_chunks, read_rows, readable
 from dlatent.stores.graph.open import open_graph, open_precision
-from dlatent.stores.guard import guarded
-from dlatent.stores.location import filesystem_at, local_path, place_text, zarr_location
-from dlatent.stores.open import Node, check_complete, open_data, open_node
+from dlatent.stores.location import DOCUMENTS, filesystem_at, guarded, local_path, place_text, zarr_location
+from dlatent.stores.nodes import Node, ZarrRows, check_complete, open_node
+from dlatent.stores.open import open_data
 from dlatent.stores.results import load
-from dlatent.stores.strict import COPY_AGAIN, DOCUMENTS, FILL, MissingChunks, StrictStore, place_of, protocols_of
 
 PIECE_BYTES = 64 * 2**20
 """About how many bytes of an array are read at a time; at least a row of chunks."""
@@ -36,6 +39,9 @@ OPENED: dict[str, Callable[[Any], Any]] = {
     GRAPH: open_graph,
 }
 """What opens each kind of store, and refuses one that lacks an array or contradicts itself."""
+
+READ_SECONDS, READ_BYTES = 3.0, 10**9
+"""A process that probes a store reads until it has spent so long, or has read so much."""
 
 
 @dataclass
@@ -105,23 +111,23 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
     kind = kind_of(node)
     if kind != RESULT:
         check_complete(node)
-    found = VerifyReport(text, "model" if kind == RESULT else kind or "store")
+    report = VerifyReport(text, "model" if kind == RESULT else kind or "store")
     with guarded(text, StoreError):
         members = _members(node)
         arrays = [member for member in members if isinstance(member, zarr.Array)]
         if isinstance(node, zarr.Group):
-            found.damages += _strays(place, members)
+            report.damages += _strays(place, members)
     if not arrays and "http" in protocols_of(node.store):
         raise StoreError(f"{text} lists no array, as web servers need not; verify a copy of the store, or its arrays")
     for array in arrays:
-        _read(array, found)
-    if found.whole and kind in OPENED:
+        _read(array, report)
+    if report.whole and kind in OPENED:
         try:
             with guarded(text, StoreError):
                 OPENED[kind](place)
         except DataError as error:
-            found.damages.append(str(error))
-    return found
+            report.damages.append(str(error))
+    return report
 
 
 def _members(node: Node) -> list[Node]:
@@ -164,31 +170,76 @@ def _files(place: str) -> Iterator[str]:
         yield from (os.path.relpath(os.path.join(folder, name), path) for name in files)
 
 
-def _read(array: ZarrArray, found: VerifyReport) -> None:
+def _read(array: ZarrArray, report: VerifyReport) -> None:
     """Read an array a few rows of chunks at a time, and go on behind what is damaged."""
-    found.arrays += 1
-    rows = array.shape[0] if array.shape else 1
+    report.arrays += 1
+    rows, place = array.shape[0] if array.shape else 1, place_of(array)
     try:
-        with guarded(place_of(array), StoreError):
-            check_announced(harmless(array))
-            count, strict = stored_objects(array), cast(StrictStore, array.store).missing_chunks == "raise"
-            if count > MANY_CHUNKS:  # of which counting takes long where none is there
-                read_rows(array, rows - 1, rows)
-            check_chunks(array)
+        with guarded(place, StoreError):
+            array = readable(array)
             # Of fewer chunks each that is not there is named when it is read.
-            if count > MANY_CHUNKS and strict and (lacking := lacking_chunks(array)):
-                raise StoreError(f"{place_of(array)} lacks {lacking} of its {count} chunks; {COPY_AGAIN}.  {FILL}")
+            if array.nchunks > MANY_CHUNKS:
+                read_rows(array, rows - 1, rows)  # counting takes long where none is there
+                strict = cast(CheckedStore, array.store).missing_chunks == "raise"
+                if strict and (lacking := lacking_chunks(array)):
+                    raise StoreError(f"{place} lacks {lacking} of its {array.nchunks} chunks; {COPY_AGAIN}.  {FILL}")
     except StoreError as error:
-        found.damages.append(str(error))
+        report.damages.append(str(error))
         return
     along = (array.shards or array.chunks)[0] if array.shape else 1
     each = max(1, array.nbytes // max(rows, 1))
     step = along * max(1, PIECE_BYTES // (each * along))
     for start in range(0, rows, step):
-        if len(found.damages) == MOST_SAID:
+        if len(report.damages) == MOST_SAID:
             return
         try:
-            with guarded(place_of(array), StoreError):
-                found.nbytes += read_rows(array, start, min(start + step, rows)).nbytes
+            with guarded(place, StoreError):
+                report.nbytes += read_rows(array, start, min(start + step, rows)).nbytes
         except StoreError as error:
-            found.damages.append(str(error))
+            report.damages.append(str(error))
+
+
+def probe(
+    place: str | os.PathLike[str],
+    missing_chunks: MissingChunks = "raise",
+    *,
+    number: int = 0,
+    processes: int = 1,
+    threads: int = 1,
+) -> dict[str, Any]:
+    """Open a store as a fit does, and read a few of the blocks that come to this one of so many processes.
+
+    Returns: digests of the `metadata` and of the `first` block; bytes as they are `stored` and as they are `loaded`, of
+    `blocks` that were read in so many `seconds`.
+    Errors: those of `open_data`, and of reads.
+    """
+    node = open_node(place, missing_chunks)
+    source = open_data(node)
+    block: Any = source.blocks[0]
+    arrays = [block.array] if isinstance(block, ZarrRows) else [block.arrays.data, block.arrays.indices]
+
+    def stored() -> int:
+        return sum(cast(CheckedStore, array.store).bytes_read for array in arrays)
+
+    documents = fingerprint(sorted(cast(CheckedStore, node.store).digests.items()))
+    first, before, started = fingerprint(block.load()), stored(), perf_counter()
+
+    def read(thread: int) -> list[int]:
+        sizes = list[int]()
+        for block in source.blocks[number + processes * thread :: processes * threads] or source.blocks[-1:]:
+            block.load()
+            sizes.append(block.nbytes)
+            if perf_counter() - started > READ_SECONDS or stored() - before > READ_BYTES:
+                break
+        return sizes
+
+    with ThreadPoolExecutor(threads) as pool:
+        sizes = [size for each in pool.map(read, range(threads)) for size in each]
+    return {
+        "metadata": documents,
+        "first": first,
+        "blocks": len(sizes),
+        "stored": stored() - before,
+        "loaded": sum(sizes),
+        "seconds": perf_counter() - started,
+    }

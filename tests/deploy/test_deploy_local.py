@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from deploy_cases import DEPLOY, OK, SMOKE, Command, load, variables
 from distributed import Client, LocalCluster
 from s3_server import s3_server
 
-from dlatent import ingest
+from dlatent import ingest, open_data
 from dlatent.engine.processes import NO_HANGS, recommended
 
 CLUSTER = str(DEPLOY / "local" / "cluster.sh")
@@ -35,16 +36,18 @@ def test_the_environment_of_workers_is_what_dlatent_gives_its_own() -> None:
 def test_what_workers_import_when_they_start_is_all_that_they_need_to_read_a_store(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.eye(3))
     ingest(tmp_path / "a.npy", tmp_path / "a.zarr")
+    (tmp_path / "source").write_bytes(pickle.dumps(open_data(tmp_path / "a.zarr")))
     program = (
-        "import importlib, sys; importlib.import_module(sys.argv[1]); before = set(sys.modules)\n"
-        "from dlatent import open_data; open_data(sys.argv[2]).parts[0].load()\n"
+        "import importlib, pickle, sys; importlib.import_module(sys.argv[1]); before = set(sys.modules)\n"
+        "pickle.load(open(sys.argv[2], 'rb')).blocks[0].load()\n"
         "print(*sorted(name for name in set(sys.modules) - before if name.startswith(('dlatent.stores', 'zarr'))))"
     )
     preload = variables(DEPLOY / "worker.env")["DASK_DISTRIBUTED__WORKER__PRELOAD"]
     done = subprocess.run(
-        [sys.executable, "-c", program, preload, str(tmp_path / "a.zarr")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, preload, str(tmp_path / "source")], capture_output=True, text=True, timeout=60
     )
-    assert done.stdout.split() == [], done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
 
 
 def logs_in(scratch: Path) -> list[str]:

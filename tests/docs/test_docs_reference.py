@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import dlatent
-from dlatent.models import MODELS, declared, hyperparameters
+from dlatent.models import MODELS, hyperparameters
 from dlatent.models.docstrings import SHARED, entries, parsed
+from dlatent.models.hyperparameters import declared
 
 DOCS = Path(__file__).parents[2] / "docs"
 NEEDED = frozenset({"y", "graph"})

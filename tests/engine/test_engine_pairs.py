@@ -26,7 +26,7 @@ from dlatent.engine.placement import meeting_places, strips
 from dlatent.errors import DataError, EngineError
 from dlatent.order import groups
 from dlatent.passes import pair_pass, tile_pass
-from dlatent.stores.sink import RowSink
+from dlatent.stores.sinks import RowSink
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 15]
 GROUPS = 6

@@ -38,10 +38,10 @@ from dlatent import (
 from dlatent.errors import DlatentError, StoreError
 from dlatent.stores import results
 from dlatent.stores.checkpoint import read_header
+from dlatent.stores.checkpoint_codec import decode, fingerprint
 from dlatent.stores.chunked import read_all
-from dlatent.stores.kernel_tiles import TileSink, open_tiles
-from dlatent.stores.open import open_node
-from dlatent.stores.packed import fingerprint, unpacked
+from dlatent.stores.nodes import open_node
+from dlatent.stores.sinks import TileSink, open_tiles
 
 FLIPS = 40
 RNG = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def of_model(path: Path) -> list[Any]:
 def of_checkpoint(path: Path) -> list[Any]:
     """What a fit that goes on would recall."""
     files = sorted(path.glob("*.npz"))
-    return [read_header(path), *(fingerprint(unpacked(file.read_bytes(), str(file))) for file in files)]
+    return [read_header(path), *(fingerprint(decode(file.read_bytes(), str(file))) for file in files)]
 
 
 KINDS: dict[str, Callable[[Path], list[Any]]] = dict.fromkeys(

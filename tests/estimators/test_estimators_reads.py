@@ -25,7 +25,8 @@ from distributed import Client
 
 from dlatent import PPCA, Callback, ingest, open_data, verify
 from dlatent.errors import StoreError
-from dlatent.stores import retries, sparse
+from dlatent.stores import checked as retries
+from dlatent.stores import sparse
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(200, 3)) @ RNG.normal(size=(3, 40)) + 0.3 * RNG.normal(size=(200, 40))

@@ -31,9 +31,9 @@ from dlatent import (
 from dlatent.cli.main import main
 from dlatent.errors import DataError, StoreError
 from dlatent.models.checkpoints import RowsJournal
-from dlatent.stores import beside
+from dlatent.stores import temporary as beside
 from dlatent.stores.checkpoint import Checkpoint
-from dlatent.stores.sink import RowSink
+from dlatent.stores.sinks import RowSink
 from tests.fitted import FirstUse
 
 rng = np.random.default_rng(0)
@@ -205,7 +205,7 @@ def test_object_stores_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 SCRIPT = """
 import os, sys
 import dlatent.cli.rows, dlatent.engine.session, dlatent.order, dlatent.stores.open
-from dlatent.stores.sink import RowSink
+from dlatent.stores.sinks import RowSink
 from dlatent.cli.main import main
 
 dlatent.engine.session.GROUPS_EACH = dlatent.order.SMALL_GROUP_BYTES = 1

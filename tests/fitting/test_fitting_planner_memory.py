@@ -19,7 +19,7 @@ from dlatent.solvers.kernel import solver as kernel
 from dlatent.solvers.krylov import KrylovSolver
 from dlatent.solvers.plan import Problem
 from dlatent.solvers.planner import make_plan
-from dlatent.stores import kernel_tiles
+from dlatent.stores import sinks
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 
 REUTERS = replace(
@@ -225,7 +225,7 @@ print(json.dumps([int(peak.split()[1]) * 1024, plans[0].worker_memory]))
 
 
 def test_rows_of_a_stored_kernel_are_those_of_the_store():
-    assert kernel.STORED_ROWS == kernel_tiles.LOADED_BYTES
+    assert kernel.STORED_ROWS == sinks.LOADED_BYTES
 
 
 def test_inner_products_are_held_once_and_not_all_combinations():

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from dlatent.arrays import Array
-from dlatent.stores.joint_rows import Table
+from dlatent.stores.joint import Table
 from dlatent.testing.conformance import Preset, Values
 
 

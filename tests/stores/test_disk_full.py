@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 from dlatent import PPCA, ingest, ingest_graph, load
 from dlatent.cli.main import main
 from dlatent.errors import EngineError, StoreError
-from dlatent.stores import beside
+from dlatent.stores import temporary as beside
 
 SIZE = 3 * 2**20
 SPILLED = {"target": 0.6, "spill": 0.7, "pause": 0.8}

@@ -11,7 +11,7 @@ from ingest_checks import counts, matrix, names
 
 from dlatent import ingest, open_data, open_graph, read_labels
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.guard import guarded, guarded_each
+from dlatent.stores.location import guarded, guarded_each
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from dlatent.arrays import Block
 from dlatent.errors import StoreError
 from dlatent.gaussian.kernel_passes import TriangleRequest, block_triangle
-from dlatent.stores.kernel_tiles import TileSink, chunk_columns, open_tiles
+from dlatent.stores.sinks import TileSink, chunk_columns, open_tiles
 
 EDGES = (0, 5, 6, 13, 20)
 
@@ -34,7 +34,7 @@ def matrix():
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-14), ("float32", 1e-6)])
 @pytest.mark.parametrize("loaded", [16 * 2**20, 200])
 def test_products_of_the_triangle_are_products_of_the_matrix(tmp_path, matrix, dtype, tolerance, loaded, monkeypatch):
-    monkeypatch.setattr("dlatent.stores.kernel_tiles.LOADED_BYTES", loaded)
+    monkeypatch.setattr("dlatent.stores.sinks.LOADED_BYTES", loaded)
     sink = written(tmp_path / "k.zarr", matrix, dtype)
     sink.finish()
     source = open_tiles(tmp_path / "k.zarr")

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlatent.errors import StoreError
-from dlatent.stores import results, schema
+from dlatent.stores import results
 from dlatent.stores.atomic import new_store
 from dlatent.stores.results import MODEL_VERSION, load, save
-from dlatent.stores.schema import Variable, register
+from dlatent.stores.schema import Variable
 from tests.law_examples import examples
 
 RNG = np.random.default_rng(11)
@@ -146,19 +146,6 @@ def test_attributes_that_are_no_json_are_refused(value: Any, tmp_path: Path) -> 
     with pytest.raises(StoreError, match=r"attributes\.odd"):
         save(tmp_path / "m.zarr", kind="x", attributes={"odd": value}, variables={})
     assert os.listdir(tmp_path) == []
-
-
-def test_the_registry_grows_and_never_contradicts_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(schema, "REGISTRY", dict(schema.REGISTRY))
-    register("curvature", ["component"], schema.REAL, "an example")
-    variables = {"curvature": Variable(("component",), np.ones(2))}
-    save(tmp_path / "m.zarr", kind="x", attributes={}, variables=variables)
-    assert same_bits(load(tmp_path / "m.zarr").variables["curvature"].values, np.ones(2))
-    with pytest.raises(ValueError, match="already registered"):
-        register("curvature", ["feature"], schema.REAL, "another")
-    monkeypatch.undo()
-    with pytest.raises(StoreError, match="unknown variable 'curvature'"):
-        load(tmp_path / "m.zarr")
 
 
 def test_a_failure_in_the_middle_leaves_the_old_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

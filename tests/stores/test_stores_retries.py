@@ -10,8 +10,8 @@ import pytest
 from zarr.storage import FsspecStore, MemoryStore
 
 from dlatent.errors import StoreError
-from dlatent.stores import retries
-from dlatent.stores.retries import ATTEMPTS, FIRST_DELAY, persistent, transient
+from dlatent.stores import checked as retries
+from dlatent.stores.checked import ATTEMPTS, FIRST_DELAY, persistent, transient
 
 
 class Answered(Exception):

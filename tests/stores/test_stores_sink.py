@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from dlatent import open_data
 from dlatent.errors import DataError, StoreError
-from dlatent.stores import sink as sink_module
-from dlatent.stores.sink import RowSink, choose_row_chunk
+from dlatent.stores import sinks as sink_module
+from dlatent.stores.sinks import RowSink, choose_row_chunk
 from tests.law_examples import examples
 
 

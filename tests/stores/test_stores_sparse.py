@@ -15,12 +15,12 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dlatent.stores.csr
 import dlatent.stores.sparse
 from dlatent import open_data
 from dlatent.errors import DataError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.sparse import CsrWriter, canonical, write_csr
+from dlatent.stores.rows import canonical
+from dlatent.stores.sparse import CsrWriter, write_csr
 from tests.law_examples import examples
 
 
@@ -92,7 +92,7 @@ def test_blocks_are_written_as_one_matrix(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dlatent.stores.sparse, "CHUNK_ELEMENTS", chunk)
         patch.setattr(dlatent.stores.sparse, "INDPTR_ELEMENTS", chunk)
-        patch.setattr(dlatent.stores.csr, "POINTERS_READ", chunk)
+        patch.setattr(dlatent.stores.sparse, "POINTERS_READ", chunk)
         with new_store(tmp_path / "c.zarr") as group:
             shape = write_csr(group, iter(matrices), columns=columns if known else None, dtype="f8")
             assert group["data"].chunks == (chunk,)  # type: ignore[union-attr]

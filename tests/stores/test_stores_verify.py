@@ -16,7 +16,7 @@ import zarr
 from dlatent import PPCA, Callback, ingest, ingest_graph, rechunk, reorder, verify
 from dlatent.cli.main import main
 from dlatent.errors import StoreError
-from dlatent.stores.strict import MissingChunks
+from dlatent.stores.checked import MissingChunks
 
 X = np.random.default_rng(0).normal(size=(300, 12))
 

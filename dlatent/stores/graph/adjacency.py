@@ -13,10 +13,9 @@ import scipy.sparse as sp
 from dlatent.arrays import Integers
 from dlatent.errors import DataError, number_of
 from dlatent.stores.chunked import process_local, read_rows
-from dlatent.stores.csr import CsrArrays, CsrRows
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.memory import row_view
-from dlatent.stores.sparse import canonical, entries_where, row_numbers
+from dlatent.stores.rows import canonical, row_view
+from dlatent.stores.sparse import CsrArrays, CsrRows, entries_where, row_numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, file_name, plain_suffix
+from dlatent.stores.files import LONGEST_LINE, Archive, ByteSource, file_name, plain_suffix
 from dlatent.stores.graph.adjacency import Counts, check_weights
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.numbers import INEXACT, inexact, is_real, real
-from dlatent.stores.numpy_files import Archive
 from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names, separator
 
 ROWS = 1 << 18

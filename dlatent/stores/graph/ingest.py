@@ -17,8 +17,8 @@ import zarr
 from dlatent.arrays import Graph
 from dlatent.errors import DataError, masked
 from dlatent.stores.atomic import new_store, require_writable
-from dlatent.stores.byte_source import directory_size
-from dlatent.stores.csr import open_csr
+from dlatent.stores.checked import MissingChunks
+from dlatent.stores.files import directory_size
 from dlatent.stores.graph.adjacency import Counts, check_adjacency
 from dlatent.stores.graph.direction import (
     Direction,
@@ -33,14 +33,13 @@ from dlatent.stores.graph.edges import Edges, Placed, kept
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.graph.matrices import BLOCK_BYTES, CHECKED, adjacency_group, entries_of
 from dlatent.stores.graph.open import NO_LIST, edges_of, located, named, open_graph, open_precision
-from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.lazy import is_dask_array
+from dlatent.stores.location import guarded, guarded_each
 from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
-from dlatent.stores.sparse import CsrWriter, entries_where, row_numbers
-from dlatent.stores.strict import MissingChunks
+from dlatent.stores.sparse import CsrWriter, entries_where, open_csr, row_numbers
 
 ROWS = 1 << 16
 """Rows of a graph that are copied at once."""

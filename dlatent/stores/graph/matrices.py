@@ -16,8 +16,8 @@ from dlatent.arrays import Array, AxisLabels, DataSource, Graph, Integers
 from dlatent.containers import check_parts
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import PRECISION
+from dlatent.stores.checked import place_of
 from dlatent.stores.chunked import process_local
-from dlatent.stores.csr import CsrRows, open_csr
 from dlatent.stores.graph.adjacency import (
     Counts,
     EntryCheck,
@@ -39,9 +39,9 @@ from dlatent.stores.graph.direction import (
 from dlatent.stores.graph.edges import NOTHING, Edges, Placed, kept
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.lazy import open_dask
-from dlatent.stores.open import check_complete
-from dlatent.stores.sparse import canonical, row_numbers
-from dlatent.stores.strict import place_of
+from dlatent.stores.nodes import check_complete
+from dlatent.stores.rows import canonical
+from dlatent.stores.sparse import CsrRows, open_csr, row_numbers
 
 LISTING = ("coo", "csr", "csc")
 """Formats of scipy.sparse whose entries are those that were listed: places may be repeated, values may be zero."""

@@ -13,7 +13,8 @@ import zarr
 from dlatent.arrays import Graph, Origin
 from dlatent.containers import check_parts
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import file_name, path_or_stream, plain_suffix
+from dlatent.stores.checked import CheckedStore, MissingChunks, checked
+from dlatent.stores.files import Archive, file_name, path_or_stream, plain_suffix
 from dlatent.stores.graph.adjacency import refuse_kind
 from dlatent.stores.graph.direction import Direction, check_direction
 from dlatent.stores.graph.edges import (
@@ -27,13 +28,10 @@ from dlatent.stores.graph.edges import (
 )
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.graph.matrices import adjacency_group, of_dask, of_group, of_list, of_matrix
-from dlatent.stores.guard import guarded
 from dlatent.stores.lazy import is_dask_array
-from dlatent.stores.location import local_path
-from dlatent.stores.numpy_files import Archive
-from dlatent.stores.open import open_node
+from dlatent.stores.location import guarded, local_path
+from dlatent.stores.nodes import open_node
 from dlatent.stores.places import read_places
-from dlatent.stores.strict import MissingChunks, StrictStore, strict
 
 ACCEPTED = (
     "a scipy.sparse or Dask matrix (N × N), an array or table of edges, (m, 2) or (m, 3) with weights, a networkx "
@@ -206,7 +204,7 @@ def located(graph: Any, weights: npt.ArrayLike | None, missing_chunks: MissingCh
     if weights is not None and not is_table(graph):
         raise DataError("weights= belongs to an array or table of edges; other kinds of edges carry their own weights")
     if isinstance(graph, zarr.Group | zarr.Array):
-        return graph if isinstance(graph.store, StrictStore) else strict(graph, missing_chunks)
+        return graph if isinstance(graph.store, CheckedStore) else checked(graph, missing_chunks)
     if not isinstance(graph, str | os.PathLike):
         return graph
     location = os.fspath(graph)

@@ -18,19 +18,21 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError, masked
 from dlatent.stores.atomic import MARKER, new_store, require_writable, with_room
+from dlatent.stores.checked import MissingChunks
 from dlatent.stores.chunked import read_all, write_array
 from dlatent.stores.graph.direction import Direction
 from dlatent.stores.graph.ingest import write_graph
 from dlatent.stores.graph.open import open_graph
-from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import DenseWriter, start_layout, write_before, write_feature_names, write_vector
 from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL
-from dlatent.stores.open import open_data, open_node
+from dlatent.stores.location import guarded
+from dlatent.stores.nodes import open_node
+from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart, require_separate
-from dlatent.stores.sparse import CsrWriter, canonical, row_numbers
-from dlatent.stores.strict import MissingChunks
+from dlatent.stores.rows import canonical
+from dlatent.stores.sparse import CsrWriter, row_numbers
 
 Method = Literal["rcm"]
 """Reverse Cuthill-McKee: breadth first from a sample at the rim, samples with few edges first."""

@@ -11,13 +11,12 @@ from typing import Any, cast
 import numpy as np
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import directory_size, file_name, file_size, path_or_stream
-from dlatent.stores.chunked import read_rows
-from dlatent.stores.codecs import arrays_below, check_below
-from dlatent.stores.encoded import require_decoded
+from dlatent.stores.chunked import arrays_below, check_below, read_rows
+from dlatent.stores.files import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.ingest.batches import BatchFunction, Reader, Values, Wanted, matrix_reader
 from dlatent.stores.ingest.matrices import SparseParts, Stored, dense_batches
-from dlatent.stores.open import check_complete, open_node
+from dlatent.stores.labels import require_decoded
+from dlatent.stores.nodes import check_complete, open_node
 from dlatent.stores.table_files import needed
 
 

@@ -15,11 +15,10 @@ from typing import Any
 import numpy.typing as npt
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import copied, file_name, file_size
+from dlatent.stores.files import Archive, MemberStream, copied, file_name, file_size, mapped_array
 from dlatent.stores.ingest.batches import BatchFunction, Reader, Values, Wanted, matrix_reader
 from dlatent.stores.ingest.matrices import PIECE, SparseParts, Stored, dense_batches, dense_file
 from dlatent.stores.location import local_path
-from dlatent.stores.numpy_files import Archive, MemberStream, mapped_array
 
 PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
 

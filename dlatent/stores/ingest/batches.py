@@ -12,9 +12,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import ByteSource
-from dlatent.stores.limits import Limits
-from dlatent.stores.strict import MissingChunks
+from dlatent.stores.checked import MissingChunks
+from dlatent.stores.files import ByteSource, Limits
 
 Values: TypeAlias = npt.NDArray[Any]
 """A one-dimensional array: labels, identifiers or names."""

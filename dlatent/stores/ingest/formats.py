@@ -14,15 +14,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import plain_suffix, text_lines
-from dlatent.stores.guard import guarded
+from dlatent.stores.files import plain_suffix, text_lines
 from dlatent.stores.ingest.annotated import open_h5ad, open_zarr
 from dlatent.stores.ingest.arrays import open_npy, open_npz
 from dlatent.stores.ingest.batches import Reader, Values, Wanted
 from dlatent.stores.ingest.matrix_market import open_matrix_market
 from dlatent.stores.ingest.svmlight import open_svmlight
 from dlatent.stores.ingest.tables import open_csv, open_parquet
-from dlatent.stores.location import NETCDF, along, is_node, local_path, zarr_location
+from dlatent.stores.location import NETCDF, along, guarded, is_node, local_path, zarr_location
 
 Format = Literal["svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr"]
 

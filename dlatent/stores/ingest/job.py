@@ -19,9 +19,9 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError, masked, number_of
-from dlatent.stores.byte_source import file_size, open_raw
 from dlatent.stores.checkpoint import Checkpoint
-from dlatent.stores.guard import guarded, guarded_each
+from dlatent.stores.checkpoint_codec import fingerprint
+from dlatent.stores.files import Limits, file_size, open_raw
 from dlatent.stores.ingest.batches import START, Batch, Reader, Values, is_sparse, numbered
 from dlatent.stores.ingest.treatment import (
     DocumentFrequencies,
@@ -45,8 +45,7 @@ from dlatent.stores.ingest.writer import (
     write_labels,
 )
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.limits import Limits
-from dlatent.stores.packed import fingerprint
+from dlatent.stores.location import guarded, guarded_each
 from dlatent.stores.sparse import CsrWriter
 
 Progress = Callable[[int, int | None, int], None]

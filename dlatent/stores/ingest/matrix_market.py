@@ -15,7 +15,7 @@ import numpy as np
 from scipy.io import mmread
 
 from dlatent.errors import DataError, number_of
-from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, text_chunk_bytes
+from dlatent.stores.files import LONGEST_LINE, ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import Reader, Values, Wanted, matrix_reader
 from dlatent.stores.ingest.matrices import TripleSpill, dense_batches, dense_file
 from dlatent.stores.numbers import EXACT, is_real, real, shown

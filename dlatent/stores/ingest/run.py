@@ -16,20 +16,18 @@ import numpy as np
 
 from dlatent.errors import DataError, masked, number_of
 from dlatent.stores.atomic import MARKER, left_by, new_store, sign
-from dlatent.stores.beside import discard, make
-from dlatent.stores.byte_source import directory_size, file_name, file_size
+from dlatent.stores.checked import MissingChunks
 from dlatent.stores.checkpoint import checkpoint_of_store
-from dlatent.stores.guard import guarded
+from dlatent.stores.files import DEFAULT, Limits, directory_size, file_name, file_size
 from dlatent.stores.ingest.batches import START, IndexBase, Wanted
 from dlatent.stores.ingest.formats import Format, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress, about_ingest, recorded_batches
 from dlatent.stores.ingest.treatment import Treatment, Weighting, ZeroRows
 from dlatent.stores.ingest.writer import Column, Outputs
-from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import local_path, place_text
+from dlatent.stores.location import guarded, local_path, place_text
 from dlatent.stores.places import require_apart
 from dlatent.stores.sparse import CsrWriter
-from dlatent.stores.strict import MissingChunks
+from dlatent.stores.temporary import discard, make
 
 BLOCK_BYTES = 32 << 20
 

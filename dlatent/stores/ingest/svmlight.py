@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
+from dlatent.stores.files import ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import Batch, LabelSets, Mark, Reader, Wanted, files_reader
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 from dlatent.stores.sparse import csr

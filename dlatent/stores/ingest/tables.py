@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import ByteSource
+from dlatent.stores.files import ByteSource
 from dlatent.stores.ingest.batches import Batch, Mark, Reader, Wanted, files_reader, numbered
 from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
 from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names

@@ -16,7 +16,7 @@ import zarr
 
 from dlatent import open_data
 from dlatent.errors import StoreError
-from dlatent.stores import beside
+from dlatent.stores import temporary as beside
 from dlatent.stores.atomic import new_store, require_writable
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.location import is_node
@@ -25,7 +25,7 @@ HEAD = """
     import os, sys, threading
     import numpy as np
     from pathlib import Path
-    from dlatent.stores import beside
+    from dlatent.stores import temporary as beside
     from dlatent.stores.atomic import new_store
     from dlatent.stores.ingest.run import scratch
     path = sys.argv[1]

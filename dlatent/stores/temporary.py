@@ -1,11 +1,11 @@
-"""Directories beside a local destination: whose they are, and what becomes of them when their owner dies.
+"""Temporary directories beside a local destination: whose they are, and what becomes of them when their owner dies.
 
 A writer works in `.NAME.partial-HOST-RANDOM` and holds a lock (`flock`) on that directory while it lives.  The kernel
 gives the lock up when the process ends, however it ends: where the lock is free, the owner is dead, and nothing has to
 ask the clock.  A lock is known to one machine only, so the name says which (HOST), and what another machine left is
 never touched.  Where a file system has no locks nothing is removed.
 
-Laws (tested in tests/stores/test_stores_beside.py):
+Laws (tested in tests/stores/test_stores_temporary.py):
 1. `sweep` removes what dead owners left, and never what a living one works in.
 2. Whenever `replace` dies, the old store or the new one is at the destination, or `put_back` brings the old one back,
    which whoever looks there calls first.
@@ -22,6 +22,7 @@ import platform
 import secrets
 import shutil
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from dlatent.errors import StoreError
@@ -47,19 +48,18 @@ _MADE: dict[str, int] = {}
 
 def make(path: Path, mode: int = 0o777) -> Path:
     """A new empty directory for a writer of `path`, locked until `release` or `discard`."""
-    attempts = 0
-    while True:
+    for attempt in count(1):
         directory = beside(path)
         _MADE[str(directory)] = os.getpid()
         try:
             directory.mkdir(mode)
-            if _held(directory):
-                return directory
+            take(directory)
+            return directory
         except (BlockingIOError, FileNotFoundError):  # somebody sweeps, and came in between
-            attempts += 1
             # /proc, and the folders of an automounter, are there and say of all that is made in them that they are not.
-            if attempts == MOST_ATTEMPTS or not path.parent.is_dir():
+            if attempt == MOST_ATTEMPTS or not path.parent.is_dir():
                 raise
+    raise AssertionError
 
 
 def beside(path: Path, tag: str = "") -> Path:
@@ -68,11 +68,19 @@ def beside(path: Path, tag: str = "") -> Path:
 
 
 def take(directory: Path) -> None:
-    """Lock a directory that another process made and left.
+    """Lock a directory that is new, or that another process made and left.
 
-    Errors: BlockingIOError where a living one has its lock; FileNotFoundError where it is gone.
+    Errors: BlockingIOError where a living process has its lock; FileNotFoundError where it is gone.
     """
-    if not _held(directory):
+    try:
+        lock = hold(directory)
+    except (BlockingIOError, FileNotFoundError):
+        raise
+    except OSError:  # no locks on this file system
+        return
+    _HELD[str(directory)] = lock
+    if not (os.path.lexists(directory) and os.path.samestat(os.stat(directory), os.fstat(lock))):
+        _unlock(directory)
         raise FileNotFoundError(directory)
 
 
@@ -100,7 +108,7 @@ def _clear() -> None:
 def sweep(path: Path) -> None:
     """Put an old store back that a dead writer of `path` moved aside, and remove what dead writers left."""
     put_back(path)
-    for leftover in (*_found(path, HOST), *_found(path, OLD + HOST)):
+    for leftover in (*_left(path, HOST), *_left(path, OLD + HOST)):
         with contextlib.suppress(OSError):
             held = hold(leftover)
             try:
@@ -115,7 +123,7 @@ def put_back(path: Path) -> bool:
     A living writer is waited for: between its two renames is only a moment.
     Errors: StoreError where there is an old store that cannot be moved.
     """
-    for aside in () if os.path.lexists(path) else _found(path, OLD):
+    for aside in () if os.path.lexists(path) else _left(path, OLD):
         try:
             if not aside.name.startswith(f".{path.name}{PARTIAL}{OLD}{HOST}"):
                 raise PermissionError("another machine has put it there")
@@ -162,7 +170,7 @@ def remove(place: Path) -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _found(path: Path, tag: str) -> Iterator[Path]:
+def _left(path: Path, tag: str) -> Iterator[Path]:
     """What lies beside `path` under its name and a tag."""
     prefix = f".{path.name}{PARTIAL}{tag}"
     with contextlib.suppress(OSError):
@@ -171,28 +179,13 @@ def _found(path: Path, tag: str) -> Iterator[Path]:
 
 def hold(directory: Path, *, wait: bool = False) -> int:
     """A descriptor that holds the lock of a directory. Errors: BlockingIOError where another one holds it."""
-    found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(found, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BaseException:
-        os.close(found)
+        os.close(descriptor)
         raise
-    return found
-
-
-def _held(directory: Path) -> bool:
-    """Hold the lock of a directory; whether it is still there. Errors: as `hold`."""
-    try:
-        held = hold(directory)
-    except (BlockingIOError, FileNotFoundError):
-        raise
-    except OSError:  # no locks on this file system
-        return True
-    _HELD[str(directory)] = held
-    if os.path.lexists(directory) and os.path.samestat(os.stat(directory), os.fstat(held)):
-        return True
-    _unlock(directory)
-    return False
+    return descriptor
 
 
 def _unlock(directory: str | os.PathLike[str]) -> None:

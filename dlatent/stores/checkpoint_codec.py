@@ -1,6 +1,7 @@
 """Values of a fit as bytes: arrays in an `.npz` archive, which has checksums, and all else as JSON; no pickle.
 
-Law (tested in tests/stores/test_stores_packed.py): what `unpacked` returns is what `packed` was given, to the last bit.
+Law (tested in tests/stores/test_stores_checkpoint_codec.py): what `decode` returns is what `encode` was given, to the
+last bit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Keep = Callable[[np.ndarray], Any]
 """What becomes of an array; the result stands for it in the JSON text."""
 
 
-def packed(value: Any) -> bytes:
+def encode(value: Any) -> bytes:
     """None, numbers, texts, arrays, CSR matrices, and tuples, dictionaries, named tuples and dataclasses of them.
 
     Errors: TypeError for anything else.
@@ -42,14 +43,14 @@ def packed(value: Any) -> bytes:
         return len(arrays) - 1
 
     tree = json.dumps(_tree(value, keep))
-    found = io.BytesIO()
+    archive = io.BytesIO()
     members = {str(number): array for number, array in enumerate(arrays)}
-    np.savez(found, allow_pickle=False, **{TREE: np.frombuffer(tree.encode(), np.uint8)}, **members)
-    return found.getvalue()
+    np.savez(archive, allow_pickle=False, **{TREE: np.frombuffer(tree.encode(), np.uint8)}, **members)
+    return archive.getvalue()
 
 
-def unpacked(content: bytes, place: str) -> Any:
-    """The value.  Errors: StoreError that names the place, where the bytes are damaged or not those of `packed`."""
+def decode(content: bytes, place: str) -> Any:
+    """The value.  Errors: StoreError that names the place, where the bytes are damaged or not those of `encode`."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return _value(json.loads(archive[TREE].tobytes()), archive)
@@ -60,7 +61,7 @@ def unpacked(content: bytes, place: str) -> Any:
 
 
 def fingerprint(value: Any) -> str:
-    """A digest of a value, which may have functions and objects of any class beside what `packed` takes."""
+    """A digest of a value, which may have functions and objects of any class beside what `encode` takes."""
     tree = _tree(value, _digest, anything=True)
     return hashlib.blake2b(json.dumps(tree).encode(), digest_size=16).hexdigest()
 
@@ -140,9 +141,7 @@ def _class(name: str) -> Any:
     module, _, path = name.partition(":")
     if not module.startswith(OWN):
         raise ValueError(f"the class {name} is none of this package")
-    found: Any = getattr(importlib.import_module(module), path)
-    if not (
-        isinstance(found, type) and (is_dataclass(found) or (issubclass(found, tuple) and hasattr(found, "_fields")))
-    ):
-        raise ValueError(f"{name} is no named tuple or dataclass")
-    return found
+    kind: Any = getattr(importlib.import_module(module), path)
+    if isinstance(kind, type) and (is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))):
+        return kind
+    raise ValueError(f"{name} is no named tuple or dataclass")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dlatent.errors import StoreError
 from dlatent.gaussian.parameters import Parameters
 from dlatent.operators.kernels import Kernel
-from dlatent.stores.packed import fingerprint, packed, unpacked
+from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
 
 ARRAYS = hnp.arrays(
     st.sampled_from([np.dtype(name) for name in ("f8", "f4", "i8", "u1", "bool", ">f8")]),
@@ -52,7 +52,7 @@ def same(one: object, other: object) -> bool:
 
 @given(VALUES)
 def test_what_is_unpacked_is_what_was_packed(value: object) -> None:
-    assert same(unpacked(packed(value), "here"), value)
+    assert same(decode(encode(value), "here"), value)
 
 
 @given(VALUES, VALUES)
@@ -63,40 +63,40 @@ def test_only_equal_values_have_one_fingerprint(one: object, other: object) -> N
 
 def test_sparse_rows_dataclasses_and_layouts_come_back() -> None:
     matrix = sp.csr_array(sp.random_array((5, 7), density=0.4, rng=np.random.default_rng(0)))
-    found = unpacked(packed(matrix), "here")
+    found = decode(encode(matrix), "here")
     assert (found != matrix).nnz == 0
     assert isinstance(found, sp.csr_array)
     kernel = Kernel("rbf", gamma=0.5)
-    assert unpacked(packed(kernel), "here") == kernel
+    assert decode(encode(kernel), "here") == kernel
     fortran = np.asfortranarray(np.arange(12.0).reshape(3, 4))
-    assert unpacked(packed(fortran), "here").flags.f_contiguous
+    assert decode(encode(fortran), "here").flags.f_contiguous
 
 
 @given(st.data())
 def test_damaged_bytes_never_give_another_value(data: st.DataObject) -> None:
-    content = bytearray(packed((np.arange(50.0), "text", 0.25)))
+    content = bytearray(encode((np.arange(50.0), "text", 0.25)))
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= data.draw(st.integers(1, 255))
     with contextlib.suppress(StoreError):  # it says so, or the byte is one of those that tell nothing, as a date
-        assert same(unpacked(bytes(content), "here"), (np.arange(50.0), "text", 0.25))
+        assert same(decode(bytes(content), "here"), (np.arange(50.0), "text", 0.25))
 
 
 def test_damage_is_told_with_its_place() -> None:
-    content = bytearray(packed(np.arange(50.0)))
+    content = bytearray(encode(np.arange(50.0)))
     content[content.index(np.arange(50.0)[7:].tobytes())] ^= 1
     for bad in (bytes(content), bytes(content[:-30]), b""):
         with pytest.raises(StoreError, match="the place is damaged"):
-            unpacked(bad, "the place")
+            decode(bad, "the place")
 
 
 def test_nothing_but_values_of_this_package_is_made() -> None:
     with pytest.raises(TypeError, match="a value of"):
-        packed(object())
+        encode(object())
     with pytest.raises(TypeError, match="an array of objects"):
-        packed(np.array([object()]))
+        encode(np.array([object()]))
     for name in ("os:system", "dlatent.stores.atomic:abandon", "dlatent.engine.connect:connect", "dlatentx:y"):
-        content = packed(Parameters(1, 2, 3)).replace(  # type: ignore[arg-type]
-            b"dlatent.gaussian.parameters:Parameters", name.encode().ljust(45)
+        content = encode(Parameters(1, 2, 3)).replace(  # type: ignore[arg-type]
+            b"dlatent.gaussian.parameters:Parameters", name.encode().ljust(38)
         )
         with pytest.raises(StoreError, match="is damaged"):
-            unpacked(content, "here")
+            decode(content, "here")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -16,22 +15,20 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import xarray as xr
 import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.storage import MemoryStore, ZipStore
 
 import dlatent
-from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels, rechunk, verify
+from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
+from dlatent.stores.checked import CheckedStore, place_of
 from dlatent.stores.chunked import process_local
-from dlatent.stores.kernel_tiles import TileSink, open_tiles
-from dlatent.stores.open import open_node
-from dlatent.stores.sink import RowSink
+from dlatent.stores.nodes import open_node
+from dlatent.stores.sinks import RowSink, TileSink, open_tiles
 from dlatent.stores.sparse import write_csr
-from dlatent.stores.strict import StrictStore, place_of
 from tests.memory import taking_at_most
 
 X = np.random.default_rng(0).normal(size=(60, 12))
@@ -238,16 +235,16 @@ def test_each_process_compares_the_metadata_once(tmp_path: Path, monkeypatch: py
     foreign(tmp_path / "x")
     source = open_data(tmp_path / "x", block_bytes=1)
     calls = []
-    compare = StrictStore._compare
+    compare = CheckedStore._compare
 
-    async def counted(self: StrictStore, prototype: Any) -> None:
+    async def counted(self: CheckedStore, prototype: Any) -> None:
         calls.append(self)
         await compare(self, prototype)
 
-    monkeypatch.setattr(StrictStore, "_compare", counted)
+    monkeypatch.setattr(CheckedStore, "_compare", counted)
     loaded(pickle.loads(pickle.dumps(source)))
     assert not calls  # this process opened it
-    monkeypatch.setattr("dlatent.stores.strict._known", set())
+    monkeypatch.setattr("dlatent.stores.checked._known", set())
     for block in source.blocks:
         pickle.loads(pickle.dumps(block)).load()
     assert 1 <= len(calls) <= 3  # the chunks of one block are read at the same time
@@ -286,24 +283,6 @@ def test_metadata_that_another_program_changed_are_not_refused(tmp_path: Path) -
     assert open_data(path).shape == X.shape
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda place: place.symlink_to("/dev/zero")], ids=["pipe", "device"])
-@pytest.mark.parametrize("member", ["zarr.json", "c/3/0"])
-def test_what_is_no_file_is_not_opened(make: Callable[[Path], None], member: str, tmp_path: Path) -> None:
-    zarr.create_array(tmp_path / "a.zarr", data=np.ones((40, 3)), chunks=(10, 3))
-    (tmp_path / "a.zarr" / member).unlink()
-    make(tmp_path / "a.zarr" / member)
-    message = rf"{member} of .*a\.zarr is no file, but a pipe, a socket or a device"
-    for place in (tmp_path / "a.zarr", f"file://{tmp_path}/a.zarr", f"local://{tmp_path}/a.zarr"):
-        with pytest.raises(StoreError, match=message):
-            open_data(place).blocks[0].load()
-    with pytest.raises(StoreError, match=message):
-        rechunk(tmp_path / "a.zarr", tmp_path / "b.zarr")
-    if member != "zarr.json":
-        with pytest.raises(StoreError, match=message):
-            read_labels(tmp_path / "a.zarr")
-        assert re.search(message, verify(tmp_path / "a.zarr").damages[0])
-
-
 def test_what_is_no_file_is_no_store_and_no_table(tmp_path: Path) -> None:
     for name in ("a.zarr", "a.csv", "a.npz", "a.parquet", "a.nc"):
         os.mkfifo(tmp_path / name)
@@ -315,15 +294,6 @@ def test_what_is_no_file_is_no_store_and_no_table(tmp_path: Path) -> None:
         for work in (lambda place: ingest(place, tmp_path / "b.zarr"), lambda place: open_graph(place, samples=3)):
             with pytest.raises(DataError, match="is a pipe, a socket or a device; write what comes from it to a file"):
                 work(tmp_path / name)
-
-
-def test_a_dataset_with_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    data = xr.Dataset({"x": (("time", "place"), np.random.default_rng(0).normal(size=(40, 3)))}).chunk(time=10)
-    data.to_zarr(tmp_path / "a.zarr", consolidated=False)
-    (tmp_path / "a.zarr/x/c/3/0").unlink()
-    os.mkfifo(tmp_path / "a.zarr/x/c/3/0")
-    with pytest.raises(StoreError, match=r"c/3/0 of .*a\.zarr is no file"):
-        dlatent.PPCA(1).fit(tmp_path / "a.zarr", dim="time")
 
 
 SILENT = """

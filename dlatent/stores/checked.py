@@ -4,12 +4,15 @@ Zarr reads an absent chunk as the array's fill value.  A store that was removed 
 part, or that a worker does not see would be read as zeros.  The wrapper of this module stands between Zarr and every
 store that dlatent reads, in every process.
 
-Laws (tested in tests/stores/test_stores_strict.py):
+Laws (tested in tests/stores/test_stores_checked.py):
 1. A chunk that is absent, or shorter than the part of it that was asked for, is a StoreError that names it.
 2. Each process checks once for each opening, before the first chunk, that it sees the metadata that were opened.
-3. Metadata that carry a digest (`seal`) and do not fit it are a StoreError, and so are metadata that are no JSON.
+3. Metadata that carry a checksum and do not fit it are a StoreError, and so are metadata that are no JSON.
 4. A store that was written over since it was opened is refused after the pass that read it (`unchanged`).
-5. Nothing is opened that is neither a file nor a directory, as reading it may never end; an interrupt ends all reads.
+5. An interrupt ends all reads.
+6. What may pass, as a busy server or a connection that breaks, is tried `ATTEMPTS` times in all, what will not pass
+   once, and what the client of an object store tries again by itself is not tried again here (tested in
+   tests/stores/test_stores_retries.py).
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -30,9 +33,8 @@ from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked
 from dlatent.interrupts import on_interrupt
-from dlatent.stores.location import is_special
-from dlatent.stores.retries import filesystem_of, persistent, protocols
-from dlatent.stores.seal import intact
+from dlatent.stores.checksum import intact
+from dlatent.stores.location import DOCUMENTS
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]
 """Whether a chunk that is not there is an error, or holds the fill value because its writer leaves such chunks out."""
@@ -40,10 +42,24 @@ MissingChunks: TypeAlias = Literal["raise", "fill"]
 ALL_CHUNKS = "all_chunks_written"
 """Attribute of arrays whose writer wrote every chunk: one that is not there is damage, whatever the reader says."""
 
+T = TypeVar("T")
 Node = TypeVar("Node", bound="zarr.Array[Any] | zarr.Group")
 
-DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-"""Names of the files with metadata."""
+ATTEMPTS = 5
+"""How often a read is tried."""
+
+FIRST_DELAY = 0.5
+"""Seconds before it is tried for the second time; then twice as long each time, 7.5 seconds in all."""
+
+BUSY = frozenset((408, 429, 500, 502, 503, 504))
+"""Statuses of HTTP after which another answer may come."""
+
+BROKEN = frozenset(("ClientConnectionError", "ClientPayloadError"))
+"""Names of errors of HTTP clients, which derive from no exception of Python, for a connection or an answer that broke
+off."""
+
+PATIENT = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss"))
+"""Protocols of object stores whose clients try again by themselves (s3fs up to 25 times)."""
 
 _known: set[str] = set()
 """Openings whose metadata this process has read or compared."""
@@ -53,7 +69,7 @@ _reading: set[asyncio.Task[Any]] = set()
 """Reads that are under way."""
 
 
-class StrictStore(WrapperStore[Store]):
+class CheckedStore(WrapperStore[Store]):
     """A store for reading, in which a chunk that is not there is an error unless `missing_chunks` is "fill";
     `complete` says that its writer left none out, so that no reader is advised to take it for fill values.
     `digests` are those of the metadata that were opened, by their keys; `bytes_read` those of chunks, as stored."""
@@ -110,19 +126,13 @@ class StrictStore(WrapperStore[Store]):
         reading = cast("asyncio.Task[Any]", asyncio.current_task())
         _reading.add(reading)
         try:
-            return await self._tried(key, prototype, part)
+            kind = "" if key.rpartition("/")[2] in DOCUMENTS else "the chunk "
+            read = partial(self._store.get, key, prototype, part)
+            return await persistent(read, self._store, f"{kind}{key} of {root_of(self)}")
         except asyncio.CancelledError as error:
             raise StoreError(f"reading {root_of(self)} was interrupted; run again") from error
         finally:
             _reading.discard(reading)
-
-    async def _tried(self, key: str, prototype: BufferPrototype, part: ByteRequest | None) -> Buffer | None:
-        kind = "" if key.rpartition("/")[2] in DOCUMENTS else "the chunk "
-        place = f"{kind}{key} of {root_of(self)}"
-        file = _local_file(self._store, key)
-        if file is not None and await asyncio.to_thread(is_special, file):
-            raise StoreError(f"{place} is no file, but a pipe, a socket or a device, which is not read; {COPY_AGAIN}")
-        return await persistent(partial(self._store.get, key, prototype, part), self._store, place)
 
     def _note(self, key: str, document: bytes) -> None:
         """Check metadata that are read, and keep their digest for other processes."""
@@ -159,13 +169,47 @@ FILL = (
 )
 
 
-def strict(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
-    """The same node, read through a `StrictStore` of its own (`missing_chunks` None: as before, else "raise")."""
+async def persistent(read: Callable[[], Awaitable[T]], store: Store, place: str) -> T:
+    """What `read` gives, which is tried again where that may help.
+
+    Errors: StoreError that begins with `place`, and says how often it was tried and what came last.
+    """
+    patient = not PATIENT.isdisjoint(protocols_of(store)) or type(store).__name__ == "ObjectStore"
+    attempts = 1 if patient else ATTEMPTS
+    for attempt in range(1, attempts + 1):
+        try:
+            return await read()
+        except (StoreError, MemoryError):
+            raise
+        except Exception as error:
+            passing, text = transient(error), " ".join(str(error).split())[:300]
+            last = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        if not passing:
+            break
+        if attempt < attempts:
+            await asyncio.sleep(FIRST_DELAY * 2 ** (attempt - 1))
+    # Without the exception itself: those of HTTP clients do not travel, and a worker could not tell what happened.
+    if passing and attempts > 1:
+        raise StoreError(f"{place} was not read in {attempts} attempts ({last}); run again when the server answers")
+    raise StoreError(f"{place} cannot be read ({last}); check that it is within reach, and your right to read it")
+
+
+def transient(error: BaseException) -> bool:
+    """Whether an error is of the kind that passes: a busy server, a time that ran out, a connection that broke."""
+    status = getattr(error, "status", None)
+    if isinstance(status, int):
+        return status in BUSY
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, (ConnectionError, TimeoutError)) or bool(names & BROKEN)
+
+
+def checked(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
+    """The same node, read through a `CheckedStore` of its own (`missing_chunks` None: as before, else "raise")."""
     before = node.store
     if missing_chunks is None:
-        missing_chunks = before.missing_chunks if isinstance(before, StrictStore) else "raise"
+        missing_chunks = before.missing_chunks if isinstance(before, CheckedStore) else "raise"
     complete = node.attrs.get(ALL_CHUNKS) is True
-    store = StrictStore(unwrapped(before), "raise" if complete else missing_chunks, complete=complete)
+    store = CheckedStore(unwrapped(before), "raise" if complete else missing_chunks, complete=complete)
     version = node.metadata.zarr_format
     if isinstance(node, zarr.Array):
         return cast(Node, zarr.open_array(store, path=node.path, mode="r", zarr_format=version))
@@ -174,9 +218,9 @@ def strict(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
     return cast(Node, group)
 
 
-def strict_store(place: str | os.PathLike[str]) -> StrictStore:
+def checked_directory(place: str | os.PathLike[str]) -> CheckedStore:
     """The store in a local directory for another library, to which a chunk that is not there holds the fill value."""
-    return StrictStore(LocalStore(os.fspath(place), read_only=True), "fill")
+    return CheckedStore(LocalStore(os.fspath(place), read_only=True), "fill")
 
 
 def unchanged(*arrays: zarr.Array[Any]) -> None:
@@ -185,10 +229,10 @@ def unchanged(*arrays: zarr.Array[Any]) -> None:
     A store of this library has a mark of its own, so that one that was written over is told from it.
     """
     for array in arrays:
-        before, place = cast(StrictStore, array.store), place_of(array)
+        before, place = cast(CheckedStore, array.store), place_of(array)
         way_out = "do not replace or remove it before the work is done"
         try:
-            found = cast(StrictStore, strict(array).store)
+            found = cast(CheckedStore, checked(array).store)
         except (FileNotFoundError, KeyError) as error:
             raise StoreError(f"{place} is not there any more; {way_out}") from error
         if found.digests != before.digests:
@@ -202,8 +246,8 @@ def check_missing_chunks(value: str) -> None:
 
 
 def unwrapped(store: Store) -> Store:
-    """The store that a `StrictStore` stands before, or the store itself."""
-    return store.wrapped if isinstance(store, StrictStore) else store
+    """The store that a `CheckedStore` stands before, or the store itself."""
+    return store.wrapped if isinstance(store, CheckedStore) else store
 
 
 def place_of(node: zarr.Array[Any] | zarr.Group) -> str:
@@ -218,13 +262,22 @@ def root_of(store: Store) -> str:
     if isinstance(store, LocalStore):
         return str(store.root)
     if isinstance(store, FsspecStore):
-        return masked(str(filesystem_of(store).unstrip_protocol(store.path)))
+        return masked(str(_filesystem(store).unstrip_protocol(store.path)))
     return masked(str(store))
 
 
 def protocols_of(store: Store) -> tuple[str, ...]:
     """What URLs of the store begin with; none where it has no file system of fsspec."""
-    return protocols(unwrapped(store))
+    store = unwrapped(store)
+    if not isinstance(store, FsspecStore):
+        return ()
+    protocol = _filesystem(store).protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _filesystem(store: FsspecStore) -> Any:
+    """The file system of a store, which fsspec wraps where it has no asynchronous one."""
+    return getattr(store.fs, "sync_fs", store.fs)
 
 
 def _end_reads() -> None:
@@ -234,13 +287,6 @@ def _end_reads() -> None:
 
 
 on_interrupt(_end_reads)
-
-
-def _local_file(store: Store, key: str) -> Path | None:
-    """The file of a key in a store on a disk."""
-    if isinstance(store, LocalStore):
-        return store.root / key
-    return Path(store.path, key) if isinstance(store, FsspecStore) and "file" in protocols(store) else None
 
 
 def _digest(document: bytes) -> str:

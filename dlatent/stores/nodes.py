@@ -1,0 +1,247 @@
+"""What is at a path or URL: arrays and groups of Zarr, and the matrices in them as row blocks.
+
+Law: opening reads metadata, coordinates and row pointers only; the matrix itself is read by the blocks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import zarr
+from fsspec import available_protocols
+from fsspec.registry import registry
+from zarr.storage import FsspecStore, LocalStore
+
+from dlatent.arrays import DataSource, Features
+from dlatent.errors import StoreError, cause
+from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
+from dlatent.stores.checked import CheckedStore, MissingChunks, check_missing_chunks, checked, place_of, unchanged
+from dlatent.stores.chunked import ZarrArray, decoding_bytes, process_local, read_rows, readable, small_chunks
+from dlatent.stores.labels import ancestors, labels_of, require_decoded
+from dlatent.stores.location import ABSENT, NETCDF, along, filesystem_at, guarded, local_path, zarr_location
+from dlatent.stores.partition import dense_bounds, loaded_dtype, wanted_bytes
+from dlatent.stores.rows import ArrayRows, Rows, check_matrix
+from dlatent.stores.sparse import open_csr
+from dlatent.stores.temporary import PARTIAL, put_back
+
+Node: TypeAlias = "ZarrArray | zarr.Group"
+"""What is at a place in a Zarr store."""
+
+MOST_BYTES = 1 << 50
+"""No matrix is larger; the list of its blocks alone would fill the memory."""
+
+
+@dataclass(eq=False)
+class ZarrRows(Rows):
+    """Rows of a Zarr array; the handle is metadata and a path, so another process opens the files by itself."""
+
+    array: ZarrArray
+
+    def load(self) -> Features:
+        """Read the rows; types other than float32 and float64 become float64."""
+        values = read_rows(self.array, self.start, self.stop)
+        return values.astype(loaded_dtype(values.dtype), copy=False)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Rows of a store in this process's memory travel by value, as no other process could read them."""
+        if process_local(self.array):
+            return ArrayRows, (self.start, self.stop, self.nbytes, self.load())
+        return ZarrRows, (self.start, self.stop, self.nbytes, self.array)
+
+
+def open_stored(
+    data: Any,
+    block_bytes: int | None = None,
+    dims: tuple[str, str] | None = None,
+    missing_chunks: MissingChunks = "raise",
+) -> DataSource:
+    """The matrix at a path or URL, or in an array or a group that Zarr has opened. Errors: as `open_data`."""
+    if isinstance(data, (str, os.PathLike)):
+        data = open_node(data, missing_chunks)
+    elif not isinstance(data.store, CheckedStore):
+        check_missing_chunks(missing_chunks)
+        data = checked(data, missing_chunks)
+    with guarded(place_of(data), StoreError):
+        check_complete(data)
+        return (_open_group if isinstance(data, zarr.Group) else _open_array)(data, block_bytes, dims)
+
+
+def open_node(
+    location: str | os.PathLike[str], missing_chunks: MissingChunks = "raise", *, unfinished: bool = False
+) -> Node:
+    """The Zarr array or group at a path or URL, read-only, without consolidated metadata (which goes stale silently).
+
+    What is read of it later is read strictly: a chunk that is not there is an error, unless `missing_chunks` is "fill".
+    `unfinished` is for the writer of a store, who may read what is not finished.
+
+    Errors: StoreError where nothing is there, the place is no Zarr store, or its metadata are damaged.
+    """
+    check_missing_chunks(missing_chunks)
+    place = zarr_location(location)
+    if "://" in place and place.partition("://")[0].split("::")[0] not in {*available_protocols(), *registry}:
+        raise StoreError(f"cannot open {place}: fsspec knows no such kind of URL; check the part before ://")
+    if not unfinished and any(part.startswith(".") and PARTIAL in part for part in place.split("/")):
+        raise StoreError(f"{place} is an unfinished store that a writer left behind; remove it and write it again")
+    if (path := local_path(place)) is not None:
+        put_back(path)
+    try:
+        remote = local_path(place) is None
+        store = (
+            FsspecStore.from_url(place, read_only=True, allowed_exceptions=(*ABSENT, IsADirectoryError))
+            if remote
+            else LocalStore(place, read_only=True)
+        )
+        # Strict from the first document on, as reads of it are tried again where a server is busy.
+        return checked(zarr.open(CheckedStore(store), mode="r", use_consolidated=False), missing_chunks)
+    except StoreError:
+        raise
+    except FileNotFoundError as error:
+        raise StoreError(_what_is_there(location, place)) from cause(error)
+    except ImportError as error:
+        raise StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL") from cause(
+            error
+        )
+    except OSError as error:
+        raise StoreError(f"cannot reach {place}: {error}; check the address and your right to read it") from cause(
+            error
+        )
+    except Exception as error:
+        raise StoreError(
+            f"{place}: the metadata of this Zarr store cannot be read ({error}); they are damaged or of an unknown "
+            "format, write the store again"
+        ) from cause(error)
+
+
+def check_complete(node: ZarrArray | zarr.Group) -> None:
+    """Check the marker of the store that a node belongs to, which may be on the node or on a group above it."""
+    for holder in (node, *ancestors(node)):
+        if MARKER in holder.attrs:
+            _check_data_marker(holder.attrs[MARKER], place_of(holder))
+            return
+
+
+def _check_data_marker(marker: Any, place: str) -> None:
+    if isinstance(marker, Mapping) and marker.get("kind") == RESULT:
+        raise StoreError(f"{place} is a saved result and no data; read it with dlatent.load({place!r})")
+    check_marker(marker, place, supported=STORE_VERSION)
+
+
+def _open_array(array: ZarrArray, block_bytes: int | None, dims: tuple[str, str] | None) -> DataSource:
+    """Row blocks of a Zarr array: multiples of its chunk rows (shards, where they are small enough).
+
+    Errors: DataError for other than two dimensions, an empty axis, encoded values, and values that are no real numbers.
+    """
+    labels, place = labels_of(array, array.shape, dims), f"Zarr array {place_of(array)}"
+    rows, columns = check_matrix(array.shape, array.dtype, place)
+    require_decoded(array)
+    dtype = loaded_dtype(array.dtype)
+    row_bytes = columns * dtype.itemsize
+    if rows * row_bytes > MOST_BYTES or row_bytes > MOST_BYTES >> 14:
+        raise StoreError(
+            f"{place} announces {rows:,} rows of {row_bytes:,} bytes, over 1,024 TiB, or 64 GiB a row; it is damaged"
+        )
+    array = readable(array)
+    wanted, chunk_rows = wanted_bytes(block_bytes, rows * row_bytes), array.chunks[0]
+    # Of a shard where that fits into a block; else of a chunk, the unit that is decoded.
+    step = array.shards[0] if array.shards is not None and array.shards[0] * row_bytes <= wanted else chunk_rows
+    bounds = dense_bounds(rows, row_bytes, step, wanted)
+    blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in bounds.pairs())
+    note = small_chunks(array)
+    if bounds.rereads > 1:
+        note = (
+            f" (its chunks of {chunk_rows} rows are split over {bounds.rereads} blocks, so that each is decoded "
+            f"{bounds.rereads} times a pass; dlatent rechunk writes chunks of fewer rows)"
+        )
+    return DataSource(
+        (rows, columns),
+        dtype,
+        blocks,
+        uuid4().hex,
+        labels=labels,
+        description=place + note,
+        decoding=max(decoding_bytes([array], block.start, block.stop, block.nbytes) for block in blocks),
+        check=partial(unchanged, array),
+    )
+
+
+def _open_group(group: zarr.Group, block_bytes: int | None, dims: tuple[str, str] | None) -> DataSource:
+    encoding = group.attrs.get("encoding-type")
+    if encoding == "csr_matrix":
+        source = open_csr(group, block_bytes)
+        return replace(source, labels=labels_of(group, source.shape, dims))
+    if encoding == "csc_matrix":
+        raise StoreError(
+            f"{place_of(group)} is a sparse matrix by columns (csc_matrix), which cannot be read by rows; write it as "
+            "csr_matrix, for example with adata.X = adata.X.tocsr()"
+        )
+    if encoding == "anndata":
+        return _open_anndata(group, block_bytes, dims)
+    return _open_only_matrix(group, block_bytes, dims)
+
+
+def _open_anndata(root: zarr.Group, block_bytes: int | None, dims: tuple[str, str] | None) -> DataSource:
+    """The matrix `X` of an AnnData store; an AnnData without X stores a scalar or nothing there."""
+    member = root.get("X")
+    if isinstance(member, zarr.Group) or (isinstance(member, zarr.Array) and member.ndim == 2):
+        return open_stored(member, block_bytes, dims)
+    raise StoreError(f"the AnnData store {place_of(root)} has no matrix X; {_candidates(root, deep=True)}")
+
+
+def _open_only_matrix(group: zarr.Group, block_bytes: int | None, dims: tuple[str, str] | None) -> DataSource:
+    """The one matrix of a group, as xarray writes a dataset with one variable."""
+    names = _matrices(group)
+    if len(names) == 1:
+        return open_stored(group[names[0]], block_bytes, dims)
+    count = "no matrix" if not names else f"{len(names)} matrices"
+    raise StoreError(f"{place_of(group)} is a Zarr group with {count}; {_candidates(group, deep=not names)}")
+
+
+def _matrices(group: zarr.Group) -> list[str]:
+    """Names of the members that are two-dimensional arrays of numbers or sparse matrices."""
+    return sorted(name for name, member in group.members() if _is_matrix(member))
+
+
+def _is_matrix(member: ZarrArray | zarr.Group) -> bool:
+    if isinstance(member, zarr.Array):
+        return member.ndim == 2 and member.dtype.kind in "biuf"
+    return member.attrs.get("encoding-type") == "csr_matrix"
+
+
+def _candidates(group: zarr.Group, *, deep: bool) -> str:
+    """Which matrices there are to open instead, in the group and (deep) in its members."""
+    names = _matrices(group)
+    if deep:
+        names += [f"{outer}/{name}" for outer, member in sorted(group.groups()) for name in _matrices(member)]
+    if not names:
+        members = f"its members are {sorted(name for name, _ in group.members())}"
+        grids = any(member.ndim > 2 for _, member in group.arrays())
+        return f"{members}; {along(place_of(group))}" if grids else members
+    return "open one of " + ", ".join(f"{place_of(group)}/{name}" for name in names)
+
+
+def _what_is_there(location: str | os.PathLike[str], place: str) -> str:
+    """Why a path does not open, and what to do."""
+    path = local_path(location)
+    if path.is_file() if path is not None else _is_remote_file(place):
+        if place.endswith(NETCDF):
+            return f"{place} is a netCDF file; {along(place)}"
+        return f"{place} is a file and no Zarr store; bring it into one with: dlatent ingest {path or place} OUT.zarr"
+    if path is None or path.is_dir():
+        return f"{place} is no Zarr store: it has no zarr.json, .zgroup or .zarray; give the path of a store"
+    if path.exists():
+        return f"{place} is a pipe, a socket or a device and no Zarr store; give the path of one"
+    above = next((str(parent) for parent in path.absolute().parents if parent.exists()), "")
+    return f"{place} does not exist ({above} is there); check the path"
+
+
+def _is_remote_file(place: str) -> bool:
+    filesystem, inside = filesystem_at(place)
+    with suppress(Exception):  # where it is said why a place does not open
+        return bool(filesystem.isfile(inside))
+    return False
