@@ -92,8 +92,8 @@ def _topics(rows: int) -> Any:
 
 
 def _write_words(path: Path, rows: int, features: int) -> None:
-    from dlatent.stores.sparse import write_csr
     from tests.graphs import topic_documents
+    from tests.sparse_stores import write_csr
 
     documents = topic_documents(_topics(rows), features, length=LENGTH, random_state=76)
     write_csr(zarr.create_group(path), documents, columns=features)

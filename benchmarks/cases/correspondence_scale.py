@@ -20,7 +20,7 @@ def prepare(folder: Path, scale: float) -> Row:
     """Counts of words by topics that both views share, rows of length 1; pairs lie anywhere in both stores."""
     import zarr
 
-    from dlatent.stores.sparse import write_csr
+    from tests.sparse_stores import write_csr
 
     rng = np.random.default_rng(61)
     samples = max(2000, round(SAMPLES * scale))

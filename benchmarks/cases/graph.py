@@ -32,8 +32,8 @@ def prepare(folder: Path, scale: float) -> Row:
     Samples of a topic are scattered over the rows, so that every block has edges to every other: the worst order.
     """
     from dlatent import ingest_graph
-    from dlatent.stores.sparse import write_csr
     from tests.graphs import power_law_graph, topic_documents
+    from tests.sparse_stores import write_csr
 
     words, described = max(500, round(FEATURES * scale**0.5)), {}
     for name, part in PARTS.items():

@@ -78,7 +78,7 @@ def prepare(folder: Path, scale: float) -> Row:
     """Draw the ratings and write them, batch by batch."""
     import zarr
 
-    from dlatent.stores.sparse import write_csr
+    from tests.sparse_stores import write_csr
 
     truth = Truth(scale)
     group = zarr.create_group(folder / "data.zarr")

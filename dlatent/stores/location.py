@@ -99,17 +99,18 @@ def filesystem_at(place: str) -> tuple[Any, str]:
     text = place_text(place)
     try:
         filesystem, root = url_to_fs(text)
-    except ImportError as error:
-        raise StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL") from cause(
-            error
-        )
-    except ValueError as error:
-        raise StoreError(f"cannot open {place}: {error}; check the part before ://") from cause(error)
     except Exception as error:
-        raise StoreError(f"cannot reach {place}: {error}; check the address and your right to read it") from cause(
-            error
-        )
+        raise unreachable(place, error) from cause(error)
     return filesystem, str(root).rstrip("/")
+
+
+def unreachable(place: str, error: Exception) -> StoreError:
+    """The error for a place that fsspec does not open."""
+    if isinstance(error, ImportError):
+        return StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL")
+    if isinstance(error, ValueError):
+        return StoreError(f"cannot open {place}: {error}; check the part before ://")
+    return StoreError(f"cannot reach {place}: {error}; check the address and your right to read it")
 
 
 @contextmanager

@@ -24,7 +24,16 @@ from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
 from dlatent.stores.checked import CheckedStore, MissingChunks, check_missing_chunks, checked, place_of, unchanged
 from dlatent.stores.chunked import ZarrArray, decoding_bytes, process_local, read_rows, readable, small_chunks
 from dlatent.stores.labels import ancestors, labels_of, require_decoded
-from dlatent.stores.location import ABSENT, NETCDF, along, filesystem_at, guarded, local_path, zarr_location
+from dlatent.stores.location import (
+    ABSENT,
+    NETCDF,
+    along,
+    filesystem_at,
+    guarded,
+    local_path,
+    unreachable,
+    zarr_location,
+)
 from dlatent.stores.partition import dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 from dlatent.stores.sparse import open_csr
@@ -91,26 +100,19 @@ def open_node(
     if (path := local_path(place)) is not None:
         put_back(path)
     try:
-        remote = local_path(place) is None
         store = (
-            FsspecStore.from_url(place, read_only=True, allowed_exceptions=(*ABSENT, IsADirectoryError))
-            if remote
-            else LocalStore(place, read_only=True)
+            LocalStore(place, read_only=True)
+            if path is not None
+            else FsspecStore.from_url(place, read_only=True, allowed_exceptions=(*ABSENT, IsADirectoryError))
         )
-        # Strict from the first document on, as reads of it are tried again where a server is busy.
+        # Checked from the first document on, as reads of it are tried again where a server is busy.
         return checked(zarr.open(CheckedStore(store), mode="r", use_consolidated=False), missing_chunks)
     except StoreError:
         raise
     except FileNotFoundError as error:
         raise StoreError(_what_is_there(location, place)) from cause(error)
-    except ImportError as error:
-        raise StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL") from cause(
-            error
-        )
-    except OSError as error:
-        raise StoreError(f"cannot reach {place}: {error}; check the address and your right to read it") from cause(
-            error
-        )
+    except (ImportError, OSError) as error:
+        raise unreachable(place, error) from cause(error)
     except Exception as error:
         raise StoreError(
             f"{place}: the metadata of this Zarr store cannot be read ({error}); they are damaged or of an unknown "
@@ -118,15 +120,12 @@ def open_node(
         ) from cause(error)
 
 
-def check_complete(node: ZarrArray | zarr.Group) -> None:
+def check_complete(node: Node) -> None:
     """Check the marker of the store that a node belongs to, which may be on the node or on a group above it."""
-    for holder in (node, *ancestors(node)):
-        if MARKER in holder.attrs:
-            _check_data_marker(holder.attrs[MARKER], place_of(holder))
-            return
-
-
-def _check_data_marker(marker: Any, place: str) -> None:
+    holder = next((holder for holder in (node, *ancestors(node)) if MARKER in holder.attrs), None)
+    if holder is None:
+        return
+    marker, place = holder.attrs[MARKER], place_of(holder)
     if isinstance(marker, Mapping) and marker.get("kind") == RESULT:
         raise StoreError(f"{place} is a saved result and no data; read it with dlatent.load({place!r})")
     check_marker(marker, place, supported=STORE_VERSION)

@@ -1,5 +1,4 @@
-"""Sparse matrices in Zarr stores: `csr_matrix` groups in the layout of AnnData, opened as row blocks and written as a
-stream of them.
+"""Sparse matrices in Zarr stores: groups `csr_matrix` in the layout of AnnData, opened and written as row blocks.
 
 The group holds `data`, `indices` and `indptr`; its attributes are `encoding-type`, `encoding-version` and `shape`.  The
 anndata package opens it, and `open_data` opens what anndata wrote.
@@ -7,7 +6,7 @@ anndata package opens it, and `open_data` opens what anndata wrote.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -190,26 +189,6 @@ def entries_where(rows: sp.csr_array, keep: npt.NDArray[np.bool_]) -> sp.csr_arr
 def row_numbers(rows: sp.csr_array) -> npt.NDArray[np.int64]:
     """The row of each entry."""
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-
-
-def write_csr(
-    group: zarr.Group, blocks: Iterable[Any], *, columns: int | None = None, dtype: npt.DTypeLike | None = None
-) -> tuple[int, int]:
-    """Write row blocks one after the other into `group` as one sparse matrix; memory holds one block and one chunk.
-
-    Parameters: `group`, an empty group (the root of a new store, or `X` in it); `blocks`, sparse matrices of any format
-    with rows in order; `columns`, the number of features (None: the widest block decides); `dtype` of the values (None:
-    float32 or float64 as in the first block, float64 for other types).
-    Returns: the shape (samples, features) that was written.
-    Errors: DataError where a block is wider than `columns`, or there is no block.
-    """
-    writer = None
-    for block in blocks:
-        writer = writer or CsrWriter(group, columns=columns, dtype=block.dtype if dtype is None else dtype)
-        writer.append(block)
-    if writer is None:
-        raise DataError("there are no rows to write: the input is empty")
-    return writer.close()
 
 
 class CsrWriter:

@@ -23,7 +23,7 @@ from dlatent import PPCA, Callback, CorrespondencePPCA, KernelPPCA, RelationalPP
 from dlatent.arrays import DataSource
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.sparse import write_csr
+from tests.sparse_stores import write_csr
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(400, 3)) @ RNG.normal(size=(3, 60)) + 0.3 * RNG.normal(size=(400, 60))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from law_cases import as_dask, assert_same_maximum, numbers, same_bits
 
 from dlatent import PPCA, FactorAnalysis, SupervisedPPCA, open_data
-from dlatent.stores.sparse import write_csr
 from tests.law_examples import examples
+from tests.sparse_stores import write_csr
 
 COMPLETE, TARGETS, _ = numbers(n=160, d=10)
 HOLES = np.random.default_rng(0).random(COMPLETE.shape) < 0.3

@@ -19,7 +19,7 @@ from law_cases import as_dask
 import dlatent as d
 from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
 from dlatent.models import MODELS
-from dlatent.stores.sparse import write_csr
+from tests.sparse_stores import write_csr
 
 N, D = 60, 6
 RNG = np.random.default_rng(0)

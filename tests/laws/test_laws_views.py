@@ -9,9 +9,9 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, CorrespondenceSupervisedPPCA
-from dlatent.stores.sparse import write_csr
 from tests.oracles.views import some_views, split, table_of
 from tests.simulators import documents, simulate
+from tests.sparse_stores import write_csr
 
 SIZES = (12, 9)
 HAS = some_views(300, 2, share=0.4, random_state=3)

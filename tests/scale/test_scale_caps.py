@@ -17,7 +17,7 @@ import zarr
 
 import dlatent
 from dlatent import ingest, ingest_graph, open_data, rechunk
-from dlatent.stores.sparse import write_csr
+from tests.sparse_stores import write_csr
 
 pytestmark = pytest.mark.slow
 

@@ -25,8 +25,8 @@ from dlatent.stores.atomic import new_store
 from dlatent.stores.graph import direction as directions
 from dlatent.stores.graph import ingest as ingesting
 from dlatent.stores.graph import matrices
-from dlatent.stores.sparse import write_csr
 from tests.law_examples import examples
+from tests.sparse_stores import write_csr
 
 DIRECTIONS = [None, "symmetrise", "common_neighbours", "undirected"]
 FORMS = ["array", "networkx", "csv", "npz", "scipy", "scipy npz", "dask", "zarr"]

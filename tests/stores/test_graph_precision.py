@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from dlatent import ingest_graph, open_graph, open_precision, reorder, verify
 from dlatent.arrays import Graph
 from dlatent.errors import DataError
-from dlatent.stores.sparse import write_csr
 from tests.law_examples import examples
+from tests.sparse_stores import write_csr
 
 CHAIN = sp.csr_array(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(9, 9)))
 

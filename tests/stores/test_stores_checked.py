@@ -28,8 +28,8 @@ from dlatent.stores.checked import CheckedStore, place_of
 from dlatent.stores.chunked import process_local
 from dlatent.stores.nodes import open_node
 from dlatent.stores.sinks import RowSink, TileSink, open_tiles
-from dlatent.stores.sparse import write_csr
 from tests.memory import taking_at_most
+from tests.sparse_stores import write_csr
 
 X = np.random.default_rng(0).normal(size=(60, 12))
 

@@ -19,9 +19,9 @@ from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.passes import Pass
 from dlatent.stores.joint import joint
-from dlatent.stores.sparse import write_csr
 from tests.law_examples import examples
 from tests.memory import taking_at_most
+from tests.sparse_stores import write_csr
 
 LENGTHS = {"a": 40, "b": 30, "c": 25}
 WIDTHS = {"a": 5, "b": 7, "c": 3}

@@ -17,7 +17,7 @@ import zarr
 from dlatent import open_data
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.sparse import write_csr
+from tests.sparse_stores import write_csr
 
 MATRIX = sp.random_array((30, 8), density=0.3, format="csr", rng=np.random.default_rng(5), dtype=np.float32)
 DENSE = MATRIX.toarray()

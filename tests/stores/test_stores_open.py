@@ -26,8 +26,8 @@ from dlatent.arrays import BlockSource, DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores import lazy
 from dlatent.stores.atomic import new_store
-from dlatent.stores.sparse import write_csr
 from tests.law_examples import examples
+from tests.sparse_stores import write_csr
 
 ROWS, COLUMNS = 60, 17
 MATRIX = sp.random_array((ROWS, COLUMNS), density=0.2, format="csr", rng=np.random.default_rng(7))
@@ -379,3 +379,15 @@ def test_packed_values_are_refused(tmp_path: Path) -> None:
     xr.Dataset({"x": (("n", "d"), DENSE)}).to_zarr(tmp_path / "x", encoding={"x": packed}, consolidated=False)
     with pytest.raises(DataError, match="scale_factor"):
         open_data(tmp_path / "x")
+
+
+def test_arrays_are_fitted_without_zarr() -> None:
+    """Workers and short scripts start sooner without what reads stores."""
+    program = (
+        "import sys, numpy as np; from dlatent import PPCA; PPCA(1).fit(np.eye(5)[:, :3])\n"
+        "print('zarr' in sys.modules, sum(name.startswith('dlatent.stores') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    zarr_is_there, modules = done.stdout.split()
+    assert zarr_is_there == "False"
+    assert int(modules) <= 12

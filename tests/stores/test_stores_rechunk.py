@@ -20,8 +20,8 @@ from memory import taking_at_most
 
 from dlatent import PPCA, ingest, ingest_graph, open_data, open_graph, rechunk, reorder, verify
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.sparse import write_csr
 from tests.law_examples import examples
+from tests.sparse_stores import write_csr
 
 RNG = np.random.default_rng(0)
 
