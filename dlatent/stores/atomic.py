@@ -237,9 +237,8 @@ def take_over(location: str) -> bool:
         raise StoreError(f"{location} is being written by another process; wait for it") from error
     except FileNotFoundError:
         return False
-    if (
-        _marker(location).get("complete") is not False
-    ):  # whole, but its writer died before it was moved: the next one removes it
+    # Where it is complete, its writer died before it was moved: the next one removes it.
+    if _marker(location).get("complete") is not False:
         leave(location)
         return False
     return True

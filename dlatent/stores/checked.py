@@ -99,10 +99,10 @@ class CheckedStore(WrapperStore[Store]):
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Metadata, or (a part of) a chunk that is there."""
         if key.rpartition("/")[2] in DOCUMENTS:
-            found = await self._got(key, prototype, byte_range)
-            if found is not None:
-                self._note(key, found.to_bytes())
-            return found
+            document = await self._got(key, prototype, byte_range)
+            if document is not None:
+                self._note(key, document.to_bytes())
+            return document
         if self._opening not in _known:
             await self._compare(prototype)
         chunk = await self._got(key, prototype, byte_range)
@@ -148,15 +148,15 @@ class CheckedStore(WrapperStore[Store]):
         place, here = root_of(self), _this_process()
         mount = f"opened by {self._opener}; mount the same store at the same path for every worker"
         for key, digest in self.digests.items():
-            found = await self._got(key, prototype)
-            if found is None:
+            document = await self._got(key, prototype)
+            if document is None:
                 raise StoreError(
                     f"{place}/{key} is not there any more, or {here} does not see it: the store was {mount}, and "
                     "leave it there until the work is done"
                 )
-            if (own := _digest(found.to_bytes())) != digest:
+            if (seen := _digest(document.to_bytes())) != digest:
                 raise StoreError(
-                    f"{place}/{key} has the digest {own} for {here}, but had {digest} when it was {mount}, and do not "
+                    f"{place}/{key} has the digest {seen} for {here}, but had {digest} when it was {mount}, and do not "
                     "replace it before the work is done"
                 )
         _known.add(self._opening)
@@ -232,10 +232,10 @@ def unchanged(*arrays: zarr.Array[Any]) -> None:
         before, place = cast(CheckedStore, array.store), place_of(array)
         way_out = "do not replace or remove it before the work is done"
         try:
-            found = cast(CheckedStore, checked(array).store)
+            now = cast(CheckedStore, checked(array).store)
         except (FileNotFoundError, KeyError) as error:
             raise StoreError(f"{place} is not there any more; {way_out}") from error
-        if found.digests != before.digests:
+        if now.digests != before.digests:
             raise StoreError(f"{place} is not what was opened any more: its metadata were written anew; {way_out}")
 
 

@@ -159,10 +159,10 @@ def read_header(place: str | os.PathLike[str]) -> dict[str, Any] | None:
         raise StoreError(f"{files.place} is a damaged checkpoint ({HEADER} is not what was written); remove it")
     try:
         header = json.loads(content)
-        version, whole = header["dlatent_checkpoint"], all(isinstance(header[n], dict) for n in ("about", "choices"))
+        version, complete = header["dlatent_checkpoint"], all(isinstance(header[n], dict) for n in ("about", "choices"))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{files.place} is a damaged checkpoint ({error}); remove it") from error
-    if version != VERSION or not whole:
+    if version != VERSION or not complete:
         raise StoreError(f"{files.place} is a checkpoint of version {version}; this dlatent goes on with {VERSION}")
     return dict(header)
 

@@ -102,9 +102,9 @@ def write_array(
     """A new array with all its values; text of any kind becomes text of any length."""
     text = values.dtype.kind in "OTU"
     dtype = str if text else values.dtype
-    made = new_array(group, name, values.shape, dtype, chunks, dims=dims, attributes=attributes, overwrite=overwrite)
+    array = new_array(group, name, values.shape, dtype, chunks, dims=dims, attributes=attributes, overwrite=overwrite)
     if values.size:
-        made[...] = values.astype(object) if text else values
+        array[...] = values.astype(object) if text else values
 
 
 class GrowingArray:
@@ -170,8 +170,8 @@ class GrowingArray:
 def open_to_write(location: str) -> ZarrArray:
     """The array at a location, for another process that writes into it; chunks of zeros are written, too."""
     # Zarr does not store this configuration, and takes none where it opens an array.
-    found = zarr.open_array(location, mode="r+")
-    return zarr.Array(zarr.AsyncArray(found.metadata, found.store_path, _WRITE_ALL))
+    array = zarr.open_array(location, mode="r+")
+    return zarr.Array(zarr.AsyncArray(array.metadata, array.store_path, _WRITE_ALL))
 
 
 def harmless(array: Any) -> ZarrArray:

@@ -127,9 +127,9 @@ def _from_store(location: str, column: str | None, missing_chunks: MissingChunks
         return _column(_decoded(obs[str(column)]), f"{location} obs column {column!r}")
     if isinstance(obsm, zarr.Group) and column is not None and column in obsm:
         return _matrix(_decoded(obsm[column]))
-    given = ", ".join([*columns, *(obsm.keys() if isinstance(obsm, zarr.Group) else ())]) or "no labels"
+    labels = ", ".join([*columns, *(obsm.keys() if isinstance(obsm, zarr.Group) else ())]) or "no labels"
     wanted = "needs the name of one column of labels" if column is None else f"has no labels {column!r}"
-    raise DataError(f"{location} {wanted}; it has {given}")
+    raise DataError(f"{location} {wanted}; it has {labels}")
 
 
 def _decoded(stored: Any) -> Any:
@@ -198,11 +198,11 @@ def _from_npz(path: str, column: str | None) -> npt.NDArray[Any]:
 def _from_table(path: str, column: str | None) -> npt.NDArray[Any]:
     source = ByteSource(path)
     names = csv_names(source)
-    given = [name for name in names if name != ROW_NAMES]
-    if column is None and len(given) == 1:
-        column = given[0]
-    if column not in given:
+    columns = [name for name in names if name != ROW_NAMES]
+    if column is None and len(columns) == 1:
+        column = columns[0]
+    if column not in columns:
         wanted = "needs the name of one column" if column is None else f"has no column {column!r}"
-        raise DataError(f"{path} {wanted}; it has {', '.join(given)}")
+        raise DataError(f"{path} {wanted}; it has {', '.join(columns)}")
     (frame,) = csv_frames(source, names=names, usecols=[names.index(column)], dtype=str, keep_default_na=False)
     return as_numbers([text.strip() for text in frame[column].fillna("").tolist()])

@@ -58,12 +58,12 @@ def numbers_of(texts: Iterable[str]) -> npt.NDArray[Any] | None:
 
     Also None where a number would change, so that it stays text.
     """
-    found = list(texts)
-    if all(_WHOLE.fullmatch(text) for text in found):
-        whole = [int(text) if len(text) < 20 else EXACT**2 for text in found]
-        return np.array(whole, dtype=np.int64) if all(-(2**63) <= number < 2**63 for number in whole) else None
+    tokens = list(texts)
+    if all(_WHOLE.fullmatch(text) for text in tokens):
+        integers = [int(text) if len(text) < 20 else EXACT**2 for text in tokens]
+        return np.array(integers, dtype=np.int64) if all(-(2**63) <= number < 2**63 for number in integers) else None
     try:
-        numbers = np.array([real(text) if text else np.nan for text in found])
+        numbers = np.array([real(text) if text else np.nan for text in tokens])
     except ValueError:
         return None
     with np.errstate(invalid="ignore"):

@@ -61,8 +61,8 @@ def require_separate(*outputs: str | os.PathLike[str] | None) -> None:
 def read_places(*inputs: Any) -> tuple[str, ...]:
     """The paths and URLs, without credentials, that inputs are read from, as far as these can tell: paths themselves,
     sources and graphs, nodes of Zarr, what Dask and xarray read from Zarr, AnnData with a file, mappings of these."""
-    found = (place for given in inputs for place in _places(given))
-    return tuple("::".join(map(_public, place.split("::"))) for place in found)
+    places = (place for data in inputs for place in _places(data))
+    return tuple("::".join(map(_public, place.split("::"))) for place in places)
 
 
 def _public(url: str) -> str:
@@ -70,26 +70,26 @@ def _public(url: str) -> str:
     return _SECRET.sub("", url) if "://" in url else url
 
 
-def _places(given: Any) -> Iterator[str]:
-    if isinstance(given, (str, os.PathLike)):
-        yield os.fspath(given)
-    elif is_zarr(given):
+def _places(data: Any) -> Iterator[str]:
+    if isinstance(data, (str, os.PathLike)):
+        yield os.fspath(data)
+    elif is_zarr(data):
         from dlatent.stores.checked import place_of, unwrapped  # Zarr, which arrays do not need
 
-        store: Any = unwrapped(given.store)
-        yield str(store.path) if type(store).__name__ == "ZipStore" else place_of(given)
-    elif isinstance(given, (DataSource, Graph)):
-        yield from given.places
-    elif isinstance(given, Mapping) and not hasattr(given, "data_vars"):
-        yield from read_places(*given.values())
-    elif hasattr(given, "encoding") and type(given).__module__.startswith("xarray"):
-        variables = given.data_vars.values() if hasattr(given, "data_vars") else [given]
-        sources = [given.encoding.get("source"), *(_behind(own.variable._data) for own in variables)]
+        store: Any = unwrapped(data.store)
+        yield str(store.path) if type(store).__name__ == "ZipStore" else place_of(data)
+    elif isinstance(data, (DataSource, Graph)):
+        yield from data.places
+    elif isinstance(data, Mapping) and not hasattr(data, "data_vars"):
+        yield from read_places(*data.values())
+    elif hasattr(data, "encoding") and type(data).__module__.startswith("xarray"):
+        variables = data.data_vars.values() if hasattr(data, "data_vars") else [data]
+        sources = [data.encoding.get("source"), *(_behind(variable.variable._data) for variable in variables)]
         yield from read_places(*sources)
-    elif is_annotated(given):
-        yield from read_places(getattr(given, "filename", None))
-    elif is_dask_array(given):
-        for _, shared in read_by(given):
+    elif is_annotated(data):
+        yield from read_places(getattr(data, "filename", None))
+    elif is_dask_array(data):
+        for _, shared in read_by(data):
             inner = [argument for value in shared for argument in getattr(value, "args", ())]
             for value in map(_behind, (*shared, *inner)):
                 if isinstance(value, os.PathLike) or is_zarr(value):
@@ -152,13 +152,13 @@ def _last(location: str | os.PathLike[str]) -> str:
 
 
 def _local_names(paths: Iterable[Path]) -> set[Name]:
-    found = set[Name]()
+    names = set[Name]()
     for path in paths:
-        found.add(str(path))
+        names.add(str(path))
         with suppress(OSError):
             there = path.stat()
-            found.add((there.st_dev, there.st_ino))
-    return found
+            names.add((there.st_dev, there.st_ino))
+    return names
 
 
 def _plain_url(url: str) -> str:

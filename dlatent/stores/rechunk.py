@@ -98,7 +98,7 @@ class _Copy:
         named: Any = getattr(source.metadata, "dimension_names", None) or source.attrs.get(DIMENSIONS)
         attributes, dropped = cf_attributes(source), (DIMENSIONS, MARKER)
         with guarded(place_of(source), StoreError), with_room(target):
-            made = new_array(
+            copy = new_array(
                 root,
                 self.name,
                 source.shape,
@@ -112,7 +112,7 @@ class _Copy:
         for start in range(0, _rows(source), self.step):
             stop = min(start + self.step, _rows(source))
             values = read_rows(source, start, stop)
-            made[slice(start, stop) if source.shape else ...] = values.astype(object) if text else values
+            copy[slice(start, stop) if source.shape else ...] = values.astype(object) if text else values
             yield stop
 
 
@@ -190,8 +190,8 @@ def rechunk(
     with new_store(destination, kind=marker["kind"], version=marker["version"], overwrite=overwrite) as root:
         root.attrs[MARKER] = {**marker, "complete": False}
         for name, group in groups.items():
-            made = root.require_group(name) if name else root
-            made.attrs.update({key: value for key, value in group.attrs.items() if key != MARKER})
+            member = root.require_group(name) if name else root
+            member.attrs.update({key: value for key, value in group.attrs.items() if key != MARKER})
         for copy in copies:
             for rows in copy.carry_out(root, destination):
                 if progress is not None:
@@ -266,8 +266,8 @@ def _rows(array: ZarrArray) -> int:
 
 def _box(shape: Sequence[int], items: int) -> tuple[int, ...]:
     """The shape of about so many items, at most, which are next to each other in a row-major array of this shape."""
-    found: list[int] = []
+    widths: list[int] = []
     for size in reversed(shape):
-        found.append(max(1, min(size, items)))
-        items //= found[-1]
-    return tuple(reversed(found))
+        widths.append(max(1, min(size, items)))
+        items //= widths[-1]
+    return tuple(reversed(widths))

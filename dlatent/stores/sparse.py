@@ -172,12 +172,12 @@ def csr(
 ) -> sp.csr_array:
     """A csr_array of CSR parts whose indices were checked before; as wide as it must be where `columns` is None."""
     width = columns if columns is not None else (int(indices.max()) + 1 if len(indices) else 0)
-    made = sp.csr_array((len(indptr) - 1, width), dtype=data.dtype)
+    matrix = sp.csr_array((len(indptr) - 1, width), dtype=data.dtype)
     small = max(width, len(data)) <= np.iinfo(np.int32).max
-    made.data = data
-    made.indices = indices.astype(np.int32 if small else np.int64, copy=False)
-    made.indptr = indptr.astype(made.indices.dtype, copy=False)
-    return made
+    matrix.data = data
+    matrix.indices = indices.astype(np.int32 if small else np.int64, copy=False)
+    matrix.indptr = indptr.astype(matrix.indices.dtype, copy=False)
+    return matrix
 
 
 def entries_where(rows: sp.csr_array, keep: npt.NDArray[np.bool_]) -> sp.csr_array:
@@ -198,15 +198,13 @@ class CsrWriter:
     """
 
     def __init__(self, group: zarr.Group, *, columns: int | None, dtype: npt.DTypeLike) -> None:
-        given = np.dtype(dtype)
-        value_dtype = given if given in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float64)
         index_dtype = np.dtype(np.int64 if columns is not None and columns > np.iinfo(np.int32).max else np.int32)
         self._group = group
         self._columns = columns
         self._widest = 0
         self.rows = self.nnz = 0
         kept = {**ARRAY_ENCODING, **ALL_WRITTEN}
-        self._data = GrowingArray(group, "data", value_dtype, CHUNK_ELEMENTS, attributes=kept)
+        self._data = GrowingArray(group, "data", loaded_dtype(dtype), CHUNK_ELEMENTS, attributes=kept)
         self._indices = GrowingArray(group, "indices", index_dtype, CHUNK_ELEMENTS, attributes=kept)
         self._indptr = GrowingArray(group, "indptr", np.int64, INDPTR_ELEMENTS, attributes=kept)
         self._indptr.append(np.zeros(1, dtype=np.int64))
