@@ -89,7 +89,7 @@ def compute(folder: Path, scale: float) -> Row:
     """K once through the same engine, times one column."""
     from dlatent import open_data
     from dlatent.engine.connect import connect
-    from dlatent.gaussian.kernel_passes import KernelRequest, meet_product
+    from dlatent.gaussian.kernel import KernelRequest, meet_product
     from dlatent.operators.kernels import Kernel
     from dlatent.passes import pair_pass
 
@@ -108,7 +108,7 @@ def read(folder: Path, scale: float) -> Row:
 
     from dlatent import open_data
     from dlatent.engine.connect import connect
-    from dlatent.gaussian.kernel_passes import WriteRequest, meet_write
+    from dlatent.gaussian.kernel import WriteRequest, meet_write
     from dlatent.operators.kernels import Kernel
     from dlatent.passes import Pass, pair_pass
     from dlatent.stores.sinks import TileSink, open_tiles

@@ -94,7 +94,7 @@ def fit(folder: Path, scale: float) -> Row:
     """PPCA of the ratings that are not held out, on two workers; its error on those that are, beside the truth's."""
     from dlatent import PPCA, open_data
     from dlatent.engine.connect import connect
-    from dlatent.gaussian.held_out import HeldOutRequest, Hiding, block_held_out
+    from dlatent.gaussian.missing_entries.incomplete import HeldOutRequest, Hiding, block_held_out
     from dlatent.gaussian.parameters import Parameters
     from dlatent.passes import Pass
     from dlatent.stores.rows import hide_cells

@@ -147,7 +147,7 @@ def kernels_of(folder: Path, scale: float, solver: str, number: int, workers: in
         a, b = np.random.default_rng(0).standard_normal((2, GEMM, GEMM))
         return [lambda: a @ b] * (max(4, round(40 * scale)) // 2 * 2 // workers)
     from dlatent.arrays import Block
-    from dlatent.gaussian.columns import by_columns
+    from dlatent.operators.sparse import by_columns
 
     problem = problem_of(solver, scale)
     sources = source_of(problem, folder).blocks[:BARE_BLOCKS]
@@ -161,7 +161,7 @@ def kernels_of(folder: Path, scale: float, solver: str, number: int, workers: in
 
 def _block_function(problem: Problem) -> Callable[..., Any]:
     """The block function that a pass of the route spends its time in, with parameters of the right shapes."""
-    from dlatent.gaussian.kernel_passes import KernelRequest, meet_kernel
+    from dlatent.gaussian.kernel import KernelRequest, meet_kernel
     from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries
     from dlatent.gaussian.moments import MomentRequest, block_moments
     from dlatent.gaussian.parameters import Parameters

@@ -28,7 +28,7 @@ from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
 from dlatent.engine.fold import Share, Tally, Work, block_of, fold_block, folded, read_ahead, run_part
 from dlatent.engine.group import Part
-from dlatent.operators.added_products import add_coordinates
+from dlatent.operators.sparse import add_coordinates
 from dlatent.passes import MET_ENTRIES, Edges
 
 

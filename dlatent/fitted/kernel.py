@@ -18,8 +18,7 @@ from dlatent.fitted.linear import Linear
 from dlatent.fitted.room import SHARE
 from dlatent.fitted.rows import Complete, KernelRows
 from dlatent.fitted.stored import Values, fact, part, stored
-from dlatent.gaussian.kernel_map import KernelMap
-from dlatent.gaussian.kernel_passes import stacked
+from dlatent.gaussian.kernel import KernelMap, stacked
 from dlatent.operators.kernels import NAMES, NUMBERS, Kernel
 from dlatent.stores.rows import held
 from dlatent.stores.schema import Variable

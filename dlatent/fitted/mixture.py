@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, Features, Integers
+from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError, StoreError
 from dlatent.fitted.facts import Facts, component_facts, noise_fact
 from dlatent.fitted.fit import FittedModel, Report
 from dlatent.fitted.labels import FeatureLabels
 from dlatent.fitted.stored import part, stored
-from dlatent.gaussian import mixture
-from dlatent.gaussian.mixture import Mixture as MixtureParameters
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.mixture.statistics import Mixture as MixtureParameters
+from dlatent.solvers.mixture.statistics import MixtureRows
 from dlatent.solvers.solution import Solution
 
 
@@ -38,34 +38,6 @@ class ComponentFeatureNoise:
     variance: Array = stored("mixture", "feature", name="mixture_feature_noise_variance")
     floor: Array = stored("feature", name="feature_noise_floor")
     at_floor: Array = stored("mixture", "feature", name="mixture_feature_at_floor")
-
-
-@dataclass(frozen=True)
-class MixtureRows:
-    """What a mixture says of single rows."""
-
-    mixture: MixtureParameters
-    holes: ClassVar[bool] = False
-
-    def responsibilities(self, x: Features, y: Array | None) -> Array:
-        """p(c | x) (n, M)."""
-        return mixture.responsibilities(x, y, self.mixture)
-
-    def likeliest(self, x: Features, y: Array | None) -> Array:
-        """The component with the largest responsibility (n,)."""
-        return mixture.likeliest(x, y, self.mixture)
-
-    def scores(self, x: Features, y: Array | None) -> Array:
-        """E[z | x, c] in that component (n, K)."""
-        return mixture.scores(x, y, self.mixture)
-
-    def reconstructions(self, x: Features, y: Array | None) -> Array:
-        """W_c E[z | x, c] + μ_c in that component (n, D)."""
-        return mixture.reconstructions(x, y, self.mixture)
-
-    def log_density(self, x: Features, y: Array | None) -> Array:
-        """log p(x) (n,)."""
-        return mixture.log_densities(x, y, self.mixture)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,13 +11,13 @@ import numpy as np
 
 from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
-from dlatent.gaussian import complete
-from dlatent.gaussian.complete import LatentFunction
+from dlatent.gaussian import likelihood
 from dlatent.gaussian.expectation import LOG_2PI, Projection, pattern_projection
 from dlatent.gaussian.expectation import scores as projected_scores
 from dlatent.gaussian.factor_analysis import bartlett_coefficients
 from dlatent.gaussian.gram import outside_log_likelihoods
-from dlatent.gaussian.kernel_map import BlockReader, KernelMap
+from dlatent.gaussian.kernel import BlockReader, KernelMap
+from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries import incomplete
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
@@ -74,11 +74,11 @@ class Complete(GaussianRows):
 
     def scores(self, x: Features, y: Array | None) -> Array:
         """E[z | x, y] (n, K)."""
-        return complete.scores(x, y, self.parameters, self.specification)
+        return likelihood.scores(x, y, self.parameters, self.specification)
 
     def log_density(self, x: Features, y: Array | None) -> Array:
         """log p(x, y), or log p(x) of rows without targets (n,)."""
-        return complete.log_likelihoods(x, y, self.parameters, self.specification)
+        return likelihood.log_likelihoods(x, y, self.parameters, self.specification)
 
     def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None:
         """Cov[z] given the views of a pattern (K, K)."""
@@ -86,7 +86,7 @@ class Complete(GaussianRows):
 
     def posteriors(self, x: Features, function: LatentFunction, width: int) -> Array:
         """A function of E[z | x] and Cov[z | x] (n, width)."""
-        return complete.posterior_rows(x, self.parameters, self.specification, function, width)
+        return likelihood.posterior_rows(x, self.parameters, self.specification, function, width)
 
     def bartlett(self, x: Features, y: Array | None) -> Array:
         """Bartlett's scores (n, K)."""

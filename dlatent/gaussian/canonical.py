@@ -20,7 +20,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.batched import congruent, unpacked
+from dlatent.operators.symmetric import congruent, unpacked
 
 TOLERANCE = 1e-12
 MAX_STEPS = 1000

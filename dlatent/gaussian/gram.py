@@ -20,12 +20,12 @@ import scipy.linalg as la
 from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError
 from dlatent.gaussian.canonical import canonical, column_signs
-from dlatent.gaussian.directions import GrowingColumns, orthonormal, principal_directions
 from dlatent.gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.eigen import top_eigenvalues
+from dlatent.operators.symmetric import top_eigenvalues
+from dlatent.operators.tall import GrowingColumns, orthonormal, principal_directions
 
 NEGLIGIBLE = 1e-11
 """A direction with less than this part of the largest energy is rounding."""

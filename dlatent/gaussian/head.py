@@ -1,7 +1,9 @@
-"""What tells targets from scores E[z|x]: estimated after a fit, from the rows that have targets.
+"""Heads tell targets from scores E[z|x]: estimated after a fit, from the rows that have targets.
 
 The likelihood of a fit chooses the loadings of the targets, too, and does so without a prior: where components are many
 beside labels, they fit the labels and nothing else.  A head has a prior, and takes its variance from the evidence.
+
+Sources: MacKay (1992), "Bayesian interpolation"; Bishop (2006), section 3.5, with the prior relative to the noise.
 """
 
 from __future__ import annotations
@@ -15,11 +17,9 @@ import scipy.linalg as la
 from scipy.special import log_softmax
 
 from dlatent.arrays import Array, Block, Features, Integers, add
-from dlatent.gaussian.discriminants import ClassSums, Discriminants, discriminants
-from dlatent.gaussian.expectation import posterior_scores
+from dlatent.gaussian.classes import FOLDS, ClassSums, Discriminants, Softmax, discriminants, softmax
+from dlatent.gaussian.expectation import LOG_2PI, posterior_scores
 from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.ridge import RidgeSums, ridge
-from dlatent.gaussian.softmax import FOLDS, Softmax, softmax
 from dlatent.gaussian.specification import Specification
 from dlatent.gaussian.views import Arrangement, observed, take
 
@@ -29,6 +29,10 @@ FEW_NUMBERS = 2**18
 """Of scores and targets elsewhere: sums over all rows are learned from, and the part tells how sure that is."""
 ROWS = 1024
 """Rows whose covariances are made at a time."""
+STEP, LEAST, MOST = 0.125, -14.0, 9.0
+"""Of the logarithms of prior variances that are compared: the step, a prior that leaves nothing of w, and one where w
+explains thousands of times what the noise does.  The evidence may have several maxima; a grid has the best."""
+TINY = 1e-300
 
 
 class Head(NamedTuple):
@@ -54,14 +58,14 @@ class Head(NamedTuple):
 
     def outputs(self, scores: Array) -> Array:
         """The outputs (n, L) of scores (n, K)."""
-        found = scores @ self.coefficients
+        outputs = scores @ self.coefficients
         if self.lengths is not None:
-            found /= _lengths(scores @ self.lengths)
-        return np.asarray(found + self.offsets)
+            outputs /= _lengths(scores @ self.lengths)
+        return np.asarray(outputs + self.offsets)
 
     @classmethod
     def of_view(cls, loadings: Array, mean: Array, noise: Array) -> Head:
-        """What a view of loadings (L, K), mean and noise (L,) says: E[y|x] = μ_y + W_y E[z|x]."""
+        """The head of a view of loadings (L, K), mean and noise (L,): E[y|x] = μ_y + W_y E[z|x]."""
         return cls(loadings.T, mean, noise)
 
     def variance(self, covariance: Array) -> Array:
@@ -82,11 +86,11 @@ class ClassSpaces(NamedTuple):
 
     def each(self, scores: Array) -> list[tuple[Array, bool, Array]]:
         """The root of each space (K, K), whether lengths are 1, and the rows there (n, K)."""
-        found = []
+        spaces = []
         for root in (self.metric, np.eye(scores.shape[1])):
             rows = scores @ root
-            found += [(root, False, rows), (root, True, rows / _lengths(rows))]
-        return found
+            spaces += [(root, False, rows), (root, True, rows / _lengths(rows))]
+        return spaces
 
     def codes(self, targets: Array) -> Integers:
         """The numbers of the classes (n,) of encoded targets (n, L')."""
@@ -199,9 +203,9 @@ def _lengths(rows: Array) -> Array:
 def feature_metric(parameters: Parameters, specification: Specification) -> Array:
     """The root R of WᵀΨ⁻¹W over the features (K, K): ‖(z − z') R‖ is how far samples with these latent variables lie
     apart in the features, in units of the noise."""
-    own = slice(0, specification.slices[-1].start)
-    loadings = parameters.loadings[own]
-    noise = specification.per_feature(parameters.noise_variance)[own]
+    features = slice(0, specification.slices[-1].start)
+    loadings = parameters.loadings[features]
+    noise = specification.per_feature(parameters.noise_variance)[features]
     values, vectors = la.eigh(loadings.T @ (loadings / noise[:, None]))
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
@@ -210,11 +214,11 @@ def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Head:
     """Normal classes with one covariance, in the space in which labels that are left out are most probable; or any
     linear rule there, where each class has rows enough to leave some out, and these are then more probable by more than
     two standard errors."""
-    codes, found = spaces.codes(rows.targets), []
+    codes, compared = spaces.codes(rows.targets), []
     for sums, (root, unit, space) in zip(rows.sums, spaces.each(rows.scores), strict=True):
-        own = discriminants(sums, space, codes, shares)
-        found.append((own.log_probabilities(codes), root, unit, space, own))
-    known, root, unit, space, normal = max(found, key=lambda one: one[0].mean())
+        normal = discriminants(sums, space, codes, shares)
+        compared.append((normal.log_probabilities(codes), root, unit, space, normal))
+    known, root, unit, space, normal = max(compared, key=lambda each: each[0].mean())
     best: Softmax | Discriminants = normal
     if np.bincount(codes, minlength=len(spaces.table)).min() >= FOLDS:
         linear = softmax(space, codes, len(spaces.table))
@@ -236,9 +240,90 @@ def output_head(rows: LabelledRows, rotation: Array, centre: Array, metric: Arra
         x, y = rows.scores[seen], y[seen]
         sums = RidgeSums.of(x, y) if rows.sums is None else RidgeSums.within(rows.sums, k, weights)
         tried = [(root, ridge(sums.turned(root), x @ root, y)) for root in (metric, np.eye(k))]
-        root, best = max(tried, key=lambda one: one[1].evidence)
+        root, best = max(tried, key=lambda each: each[1].evidence)
         w = root @ best.coefficients
         noise = max(float(np.mean(best.left_out**2) - w @ covariance @ w), 0.0)
         columns.append((w, best.offset + middle, noise))
     coefficients, offsets, noises = zip(*columns, strict=True)
     return Head(np.column_stack(coefficients), np.array(offsets), np.array(noises))
+
+
+class RidgeSums(NamedTuple):
+    """Sums for the regression of y on rows x (K): their number, their means (K,) and ȳ, and about these XᵀX (K, K),
+    Xᵀy (K,) and yᵀy."""
+
+    samples: float
+    middle: Array
+    offset: float
+    gram: Array
+    cross: Array
+    energy: float
+
+    @classmethod
+    def of(cls, x: Array, y: Array) -> RidgeSums:
+        """Those of rows x (n, K) and y (n,)."""
+        middle, offset = x.mean(axis=0), float(y.mean())
+        inside, rest = x - middle, y - offset
+        return cls(float(len(y)), middle, offset, inside.T @ inside, inside.T @ rest, float(rest @ rest))
+
+    @classmethod
+    def within(cls, gram: Array, k: int, output: Array) -> RidgeSums:
+        """Those of y = Ta, with `output` a (L,), from the Gram matrix of [1, X, T] (1 + K + L)²."""
+        count, first = float(gram[0, 0]), gram[1 : k + 1]
+        middle, offset = first[:, 0] / count, float(gram[0, k + 1 :] @ output) / count
+        cross, energy = first[:, k + 1 :] @ output, float(output @ gram[k + 1 :, k + 1 :] @ output)
+        return cls(
+            count,
+            middle,
+            offset,
+            first[:, 1 : k + 1] - count * np.outer(middle, middle),
+            cross - count * offset * middle,
+            max(energy - count * offset**2, 0.0),
+        )
+
+    def turned(self, root: Array) -> RidgeSums:
+        """Those of rows xR, R (K, K')."""
+        return self._replace(middle=self.middle @ root, gram=root.T @ self.gram @ root, cross=root.T @ self.cross)
+
+
+def prior_variances(rows: RidgeSums) -> Array:
+    """The prior variances r that are compared."""
+    ratios = np.exp(np.arange(LEAST, MOST + np.log(rows.samples), STEP))
+    return np.asarray(ratios / max(float(np.trace(rows.gram)) / len(rows.gram), TINY))
+
+
+class Ridge(NamedTuple):
+    """Coefficients (K,), offset, log evidence in nats, and y − ŷ of some rows (n,), each with ŷ fitted to all rows but
+    itself."""
+
+    coefficients: Array
+    offset: float
+    evidence: float
+    left_out: Array
+
+
+def ridge(rows: RidgeSums, x: Array, y: Array) -> Ridge:
+    """The regression y = b + Xw + ε, w ~ N(0, r σ² I), ε ~ N(0, σ² I), b flat, with the prior variance r of the
+    largest evidence, and what it says of some of the rows, x (n, K) and y (n,); O(nK² + K³).
+
+    With s the eigenvalues of XᵀX and q = UᵀXᵀy about the means, and σ² at its maximum, the evidence of the n − 1
+    contrasts of y is
+
+        log p(y | r) = −½ [(n − 1)(log 2πσ² + 1) + Σ log(1 + r s)],   (n − 1) σ² = yᵀy − Σ r q² / (1 + r s)
+
+    What a row that is left out misses is (y − ŷ) / (1 − h), with its leverage h at the same r.
+    """
+    n, middle, offset, gram, cross, energy = rows
+    s, u = la.eigh(gram)
+    s, q = np.maximum(s, 0.0), u.T @ cross
+    ratios = prior_variances(rows)
+    spread = 1.0 + ratios[:, None] * s
+    left = np.maximum(energy - (ratios[:, None] * q**2 / spread).sum(axis=1), np.finfo(float).eps * energy + TINY)
+    noise = left / max(n - 1, 1)
+    evidence = -0.5 * ((n - 1) * (LOG_2PI + np.log(noise) + 1.0) + np.log(spread).sum(axis=1))
+    best = int(evidence.argmax())
+    gain = (u * (ratios[best] / spread[best])) @ u.T
+    w, inside, rest = gain @ cross, x - middle, y - offset
+    leverage = ((inside @ gain) * inside).sum(axis=1) + 1.0 / n
+    missed = (rest - inside @ w) / np.maximum(1.0 - leverage, np.finfo(float).eps)
+    return Ridge(w, offset - float(middle @ w), float(evidence[best]), missed)

@@ -1,21 +1,29 @@
-"""The log-likelihood of single samples, and what the model predicts for one view from another.
+"""Single samples: their scores, their log-likelihood, and the predictions of one view from others.
 
 log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)],  C = WWᵀ + Ψ, by Woodbury in O(DK) per sample.
+
+No entry may be missing; see `missing_entries.incomplete` for rows of which some are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.gaussian.columns import Columns, entries_squared
-from dlatent.gaussian.expectation import LOG_2PI, Projection, near_zero, posterior_scores
+from dlatent.gaussian.expectation import LOG_2PI, Projection, near_zero, pattern_projection, posterior_scores
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.views import Arrangement, Parts, by_pattern
+from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, observed
+from dlatent.operators.sparse import Columns, entries_squared
+
+PartsFunction = Callable[[Parts, tuple[int, ...], Parameters, Specification], Array]
+"""Rows of the views of a pattern (n, D_v), its view numbers, and the model → a result for each row."""
+LatentFunction = Callable[[Array, Array], Array]
 
 
 class Prediction(NamedTuple):
@@ -23,15 +31,6 @@ class Prediction(NamedTuple):
 
     mean: Array
     variance: Array
-
-
-def posterior_means(
-    features: Features, targets: Array | None, parameters: Parameters, specification: Specification
-) -> tuple[Array, Projection]:
-    """E[z | x] (n, K) or, with targets (n, L), E[z | x, y], of rows (n, D), and the posterior map that made it."""
-    if targets is None:
-        return posterior_scores((features,), (0,), parameters, specification)
-    return posterior_scores((features, targets), (0, 1), parameters, specification)
 
 
 def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
@@ -58,15 +57,6 @@ def _squares(features: Features, mean: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", centred, centred))
 
 
-def log_likelihoods(
-    features: Features, targets: Array | None, parameters: Parameters, specification: Specification
-) -> Array:
-    """log p(x) of rows (n, D) or, with targets (n, L), log p(x, y): (n,), in nats; O(DK) each by Woodbury."""
-    if targets is None:
-        return joint_log_likelihoods((features,), (0,), parameters, specification)
-    return joint_log_likelihoods((features, targets), (0, 1), parameters, specification)
-
-
 def joint_log_likelihoods(
     parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
 ) -> Array:
@@ -83,6 +73,112 @@ def joint_log_likelihoods(
     return np.asarray(-0.5 * (size * LOG_2PI + about.constant + distance))
 
 
+def joint_scores(parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification) -> Array:
+    """E[z | the views of a pattern] (n, K)."""
+    return posterior_scores(parts, pattern, parameters, specification)[0]
+
+
+def joint_predictions(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification, other: int
+) -> Array:
+    """Mean of another view (n, D_w) given the views of a pattern."""
+    z, about = posterior_scores(parts, pattern, parameters, specification)
+    return predict_view(z, about, other, parameters, specification).mean
+
+
+def predict_view(
+    z: Array, about: Projection, view: int, parameters: Parameters, specification: Specification
+) -> Prediction:
+    """x_v | others ~ N(μ_v + W_v E[z], W_v M⁻¹ W_vᵀ + Ψ_v) for posterior means (n, K) and the map that made them: mean,
+    and the diagonal of the covariance."""
+    features = specification.slices[view]
+    loadings = parameters.loadings[features]
+    variance = np.einsum("ij,jk,ik->i", loadings, about.covariance, loadings)
+    variance += specification.per_feature(parameters.noise_variance)[features]
+    return Prediction(z @ loadings.T + parameters.mean[features], variance)
+
+
+def _per_pattern(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, function: PartsFunction
+) -> Array:
+    """Rows with and without targets go their own ways and come back in order."""
+    if y is None:
+        return function((x,), (0,), parameters, specification)
+    present = ~np.isnan(y[:, 0])
+    if present.all():
+        return function((x, y), (0, 1), parameters, specification)
+    without = function((x[~present],), (0,), parameters, specification)
+    results = np.empty((len(present), *without.shape[1:]))
+    results[~present] = without
+    if present.any():
+        results[present] = function((x[present], y[present]), (0, 1), parameters, specification)
+    return results
+
+
+def scores(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Posterior means of the latent variables (n, K) of rows (n, D) and, where present, targets (n, L)."""
+    return _per_pattern(x, y, parameters, specification, joint_scores)
+
+
+def log_likelihoods(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Log-likelihood of each row (n,), of features and, where present, targets, in nats."""
+    return _per_pattern(x, y, parameters, specification, joint_log_likelihoods)
+
+
+def posterior_rows(
+    x: Features, parameters: Parameters, specification: Specification, function: LatentFunction, width: int
+) -> Array:
+    """A function of the posterior means (n, K) of rows given their features, and of the covariance (K, K) that they
+    share: (n, width)."""
+    about = pattern_projection(parameters, specification, (0,)).covariance
+    return function(scores(x, None, parameters, specification), about)
+
+
+@dataclass(frozen=True)
+class OneView:
+    """A function of rows of one view, with its number, the function of joint samples, and the model."""
+
+    function: PartsFunction
+    view: int
+    parameters: Parameters
+    specification: Specification
+
+    def __call__(self, x: Features, y: Array | None) -> Array:
+        """The results of rows (n, …)."""
+        return self.function((x,), (self.view,), self.parameters, self.specification)
+
+
+class JointRequest(NamedTuple):
+    """A function of rows, the model, the patterns of the samples and how these are arranged."""
+
+    function: PartsFunction
+    parameters: Parameters
+    specification: Specification
+    patterns: Patterns
+    arrangement: Arrangement
+
+
+def block_results(block: Block, request: JointRequest) -> tuple[Array, ...]:
+    """A function of the rows of a block, which have one pattern; joined by concatenation in order."""
+    seen = observed(block, request.patterns, request.arrangement)
+    return tuple(
+        request.function(parts, pattern, request.parameters, request.specification)
+        for pattern, parts in zip(request.patterns, seen, strict=True)
+        if parts is not None
+    )
+
+
+def block_view_means(block: Block, request: tuple[Patterns, Arrangement]) -> Array:
+    """Mean of the rows of a block in the dense views that they have (D,), zero elsewhere, for an initial mean."""
+    patterns, arrangement = request
+    means = [np.zeros(size) for size in arrangement.sizes]
+    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
+        for view, x in zip(pattern, parts or (), strict=False):
+            if arrangement.dense[view]:
+                means[view] = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
+    return np.concatenate(means)
+
+
 class LikelihoodRequest(NamedTuple):
     """Parameters, the model, and how samples of several views are arranged."""
 
@@ -95,22 +191,11 @@ def block_log_likelihood(block: Block, request: LikelihoodRequest) -> float:
     """Log-likelihood of a block over all patterns, in nats; additive over samples, O(nnz K) or O(n D K)."""
     parameters, specification, arrangement = request
 
-    def value(pattern: tuple[int, ...], parts: Parts, weights: Array | None) -> float:
+    def value(pattern: tuple[int, ...], parts: Parts, shifts: list[Array], weights: Array | None) -> float:
         if not parts[0].shape[0]:
             return 0.0
         each = joint_log_likelihoods(parts, pattern, parameters, specification)
         return float(each.sum() if weights is None else weights @ each)
 
-    return sum(found or 0.0 for found in by_pattern(block, specification.patterns, arrangement, value))
-
-
-def predict_view(
-    z: Array, about: Projection, view: int, parameters: Parameters, specification: Specification
-) -> Prediction:
-    """x_v | others ~ N(μ_v + W_v E[z], W_v M⁻¹ W_vᵀ + Ψ_v) for posterior means (n, K) and the map that made them: mean,
-    and the diagonal of the covariance."""
-    own = specification.slices[view]
-    loadings = parameters.loadings[own]
-    variance = np.einsum("ij,jk,ik->i", loadings, about.covariance, loadings)
-    variance += specification.per_feature(parameters.noise_variance)[own]
-    return Prediction(z @ loadings.T + parameters.mean[own], variance)
+    values = by_pattern(block, specification.patterns, arrangement, np.zeros(len(parameters.mean)), value)
+    return sum(value or 0.0 for value in values)

@@ -11,14 +11,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
-from dlatent.errors import DataError, number_of
-from dlatent.gaussian.columns import Columns, by_rows, column_sums
-from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, cut, observed, parts_about
-from dlatent.operators.far_columns import far_part
+from dlatent.gaussian.views import (
+    Arrangement,
+    Parts,
+    Patterns,
+    by_pattern,
+    check_totals,
+    counted,
+    observed,
+    require_finite,
+)
+from dlatent.operators.sparse import column_sums, far_part
 
 CHUNK_ROWS = 2048
 """Rows whose products are summed in the dtype of the data before they are added in float64."""
@@ -47,122 +53,16 @@ class Moments(NamedTuple):
     spare_energy: Array
 
 
-class BadEntry(NamedTuple):
-    """The first entry that is not finite, and how many there are."""
-
-    row: int
-    column: int
-    value: float
-    all: int
-
-
-def bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
-    """The first NaN or infinity of some rows; with `holes` NaN stands for a missing entry, and only infinity is bad."""
-    rows: npt.NDArray[np.intp]
-    columns: npt.NDArray[Any]
-    if isinstance(x, sp.csr_array):
-        bad = np.flatnonzero(_bad(x.data, holes))
-        rows = np.searchsorted(x.indptr, bad, side="right") - 1
-        columns, values = x.indices[bad], x.data[bad]
-    else:
-        rows, columns = np.nonzero(_bad(x, holes))
-        values = x[rows, columns]
-    return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
-
-
-def _bad(values: npt.NDArray[Any], holes: bool) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.isinf(values) if holes else ~np.isfinite(values))
-
-
-def found_bad(x: Features, *, holes: bool = False) -> BadEntry | None:
-    """As `bad_entry`, by way of the sum of all entries, which is finite where they are: the search is seldom needed."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = (x.data if isinstance(x, sp.csr_array) else x).sum()
-    return None if np.isfinite(total) else bad_entry(x, holes=holes)
-
-
-def require_finite(block: Block, sums: Array) -> None:
-    """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
-    if np.isfinite(sums).all():
-        return
-    x = by_rows(block.features)
-    bad = bad_entry(x)
-    if bad is None:
-        raise DataError(
-            f"the sum of a column overflows {x.dtype} in block {block.index} "
-            f"(rows {block.start}–{block.start + block.rows - 1}); rescale the data or store them as float64"
-        )
-    among = number_of(bad.all, "entry of the block is", "entries of the block are")
-    raise DataError(
-        f"row {block.start + bad.row}, column {bad.column} (block {block.index}, row {bad.row} of it) is {bad.value}, "
-        f"and {among} not finite; fill or remove them, or fit around NaN with missing='nan'",
-        column=bad.column,
-    )
-
-
-def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
-    """What the first pass asks of every block: finite values and, where asked, no row of zeros."""
-    require_finite(block, sums)
-    if refuse_zero_rows:
-        require_nonzero_rows(block)
-
-
-def empty_rows(x: Features) -> npt.NDArray[np.intp]:
-    """Rows without a single non-zero entry: usually an empty document or a failed measurement."""
-    held: Any = x
-    if isinstance(held, Columns):
-        filled = np.concatenate([_filled(piece) for piece in held.pieces])
-    elif isinstance(x, sp.csr_array):
-        filled = np.diff(x.indptr) > 0
-        if not x.data.all():
-            filled = np.asarray(abs(x).sum(axis=1)).ravel() > 0
-    else:
-        # Few rows begin with a zero: look at the whole of those only.
-        filled = np.asarray(x[:, 0] != 0)
-        filled[~filled] = x[~filled].any(axis=1)
-    return np.flatnonzero(~filled)
-
-
-def count_empty_rows(block: Block) -> int:
-    """How many rows of a block have no entry but zeros."""
-    return len(empty_rows(block.features))
-
-
-def count_empty_views(block: Block, arrangement: Arrangement, patterns: Patterns, views: int) -> int:
-    """How many rows of the first `views` views, as a block has them, have no entry but zeros."""
-    pattern = patterns[arrangement.pattern_of(block.start)]
-    parts = cut(block.features, pattern, arrangement)
-    return sum(len(empty_rows(part)) for view, part in zip(pattern, parts, strict=True) if view < views)
-
-
-def _filled(piece: sp.csc_array) -> npt.NDArray[np.bool_]:
-    """Which rows of a piece by columns have an entry that is not zero."""
-    found = np.zeros(piece.shape[0], dtype=bool)
-    found[piece.indices if piece.data.all() else piece.indices[piece.data != 0]] = True
-    return found
-
-
-def require_nonzero_rows(block: Block) -> None:
-    """Refuse rows of zeros."""
-    empty = empty_rows(block.features)
-    if len(empty):
-        among = number_of(len(empty), "row of the block is", "rows of the block are")
-        raise DataError(
-            f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {among}; drop them (dlatent "
-            "ingest --zero-rows drop), or fit them all the same with zero_rows='keep'"
-        )
-
-
 def _dense_moments(
     parts: Sequence[Dense], shifts: Sequence[Array], roots: Array | None
 ) -> tuple[list[Array], dict[tuple[int, int], Array]]:
     """Σ(x−s) of each view and Σ(x_v−s_v)(x_w−s_w)ᵀ of each pair v ≤ w, of dense rows with the roots of their weights:
     products in the dtype of the data, sums in float64."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _dense_products(parts, shifts, [x.dtype for x in parts], roots)
-    if any(_out_of_range(found[1][v, v], x, shifts[v]) for v, x in enumerate(parts)):
-        found = _dense_products(parts, shifts, [np.dtype(np.float64)] * len(parts), roots)
-    return found
+        total, gram = _dense_products(parts, shifts, [x.dtype for x in parts], roots)
+    if any(_out_of_range(gram[v, v], x, shifts[v]) for v, x in enumerate(parts)):
+        return _dense_products(parts, shifts, [np.dtype(np.float64)] * len(parts), roots)
+    return total, gram
 
 
 def _out_of_range(gram: Array, x: Dense, shift: Array) -> bool:
@@ -191,11 +91,11 @@ def _dense_products(
         chunks = [x[start : start + CHUNK_ROWS] for x in parts]
         centred = [np.subtract(c, s, out=b[: len(c)]) for c, s, b in zip(chunks, near, buffers, strict=True)]
         for v, x in enumerate(centred):
-            own = np.ones(len(x), dtype=x.dtype)
+            often = np.ones(len(x), dtype=x.dtype)
             if roots is not None:
-                own *= roots[start : start + CHUNK_ROWS]
-                x *= own[:, None]
-            total[v] += own @ x
+                often *= roots[start : start + CHUNK_ROWS]
+                x *= often[:, None]
+            total[v] += often @ x
         for v, w in pairs:
             if v == w:
                 gram[v, v] += np.matmul(centred[v].T, centred[v], out=squares[v])
@@ -235,15 +135,17 @@ def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
     return PatternMoments(moments.samples, moments.total - moments.samples * offset, gram)
 
 
-def _pattern_moments(parts: Parts, shifts: Sequence[Array], weights: Array | None) -> PatternMoments:
+def _pattern_moments(
+    pattern: tuple[int, ...], parts: Parts, shifts: Sequence[Array], weights: Array | None
+) -> PatternMoments:
     count, views = counted(parts, weights), range(len(parts))
     roots = None if weights is None else np.sqrt(weights)
     dense = [v for v in views if not isinstance(parts[v], sp.csr_array)]
     sums: dict[int, Array] = {}
     gram: dict[tuple[int, int], Array] = {}
     if dense:
-        found, products = _dense_moments([cast(Dense, parts[v]) for v in dense], [shifts[v] for v in dense], roots)
-        sums |= dict(zip(dense, found, strict=True))
+        totals, products = _dense_moments([cast(Dense, parts[v]) for v in dense], [shifts[v] for v in dense], roots)
+        sums |= dict(zip(dense, totals, strict=True))
         gram |= {(dense[i], dense[j]): product for (i, j), product in products.items()}
     for v in views:
         x = parts[v]
@@ -284,15 +186,10 @@ def block_moments(block: Block, request: MomentRequest) -> tuple[PatternMoments,
     several views were checked when they were loaded.
     """
     shift, patterns, refuse_zero_rows, arrangement = request
-
-    def moments(pattern: tuple[int, ...], parts: Parts, weights: Array | None) -> PatternMoments:
-        return _pattern_moments(*parts_about(shift, pattern, parts, arrangement), weights)
-
-    found = by_pattern(block, patterns, arrangement, moments)
+    moments = by_pattern(block, patterns, arrangement, shift, _pattern_moments)
     if arrangement is None:
-        totals = [part.total[: block.features.shape[1]] for part in found]
-        check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=refuse_zero_rows)
-    return found
+        check_totals(block, [part.total for part in moments], refuse_zero_rows=refuse_zero_rows)
+    return moments
 
 
 def block_mean(block: Block, request: None) -> Array:
@@ -323,9 +220,9 @@ def block_column_sums(block: Block, request: tuple[Patterns, Arrangement] | None
     The request is for samples of several views, of which dense ones give zeros.
     """
     if request is None:
-        found = _column_sums(block.features, block.weights)
-        require_finite(block, found.total)
-        return found
+        sums = _column_sums(block.features, block.weights)
+        require_finite(block, sums.total)
+        return sums
     patterns, arrangement = request
     each = [ColumnSums(*np.zeros((3, size))) for size in arrangement.sizes]
     for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
@@ -347,11 +244,11 @@ def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int,
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     total, count = np.zeros(bounds[-1]), np.zeros(bounds[-1])
     places = [np.concatenate([np.arange(bounds[g], bounds[g + 1]) for g in p]) for p in patterns]
-    for at, found in zip(places, moments.patterns, strict=True):
-        total[at] += found.total
-        count[at] += found.samples
+    for at, part in zip(places, moments.patterns, strict=True):
+        total[at] += part.total
+        count[at] += part.samples
     offset = total / np.where(count > 0.0, count, 1.0)
-    moved = tuple(recentred(found, offset[at]) for at, found in zip(places, moments.patterns, strict=True))
+    moved = tuple(recentred(part, offset[at]) for at, part in zip(places, moments.patterns, strict=True))
     return moments._replace(patterns=moved, shift=moments.shift + offset)
 
 
@@ -365,16 +262,16 @@ def counts_alone(samples: Iterable[float], views: int) -> Moments:
 def view_counts(moments: Moments, patterns: tuple[tuple[int, ...], ...], views: int) -> Array:
     """Number of samples that observe each view."""
     counts = np.zeros(views)
-    for pattern, found in zip(patterns, moments.patterns, strict=True):
-        counts[list(pattern)] += found.samples
+    for pattern, part in zip(patterns, moments.patterns, strict=True):
+        counts[list(pattern)] += part.samples
     return counts
 
 
 def view_variances(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Array:
     """Mean variance per feature of each view (moments must be centred), the scale of the noise floors."""
     energy = np.zeros(len(sizes)) + moments.spare_energy
-    for pattern, found in zip(patterns, moments.patterns, strict=True):
-        diagonal, at = np.diag(found.gram), 0
+    for pattern, part in zip(patterns, moments.patterns, strict=True):
+        diagonal, at = np.diag(part.gram), 0
         for view in pattern:
             energy[view] += diagonal[at : at + sizes[view]].sum()
             at += sizes[view]

@@ -1,7 +1,7 @@
-"""What a fit of many features asks of the data: sums once, and XᵀXV for a few directions V at a time.
+"""Products of many features: sums of the data once, and XᵀXV for a few directions V at a time.
 
 Nothing of size N × D or D × D appears.  Sparse rows are not densified, and their shift is zero but in columns that are
-full in practice (see `operators.far_columns`).
+full in practice (see `operators.sparse`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.gaussian.columns import Columns, column_sums, rows_about, times, weighted
-from dlatent.gaussian.moments import check_rows
-from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, parts_about
+from dlatent.gaussian.moments import MomentRequest
+from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, check_totals, counted
+from dlatent.operators.sparse import Columns, column_sums, rows_about, times, weighted
 
 CHUNK_BYTES = 4 * 2**20
 """Centred rows that are worked on at a time: they stay in the cache of a core."""
@@ -116,39 +116,30 @@ def pattern_sums(
         first(rows, place)
         return z[place]
 
-    found = [weighted_sums(parts[0], shifts[0], weights, energies=energies, often=often)]
+    each = [weighted_sums(parts[0], shifts[0], weights, energies=energies, often=often)]
     for x, shift in zip(parts[1:], shifts[1:], strict=True):
-        found.append(weighted_sums(x, shift, lambda rows, place: z[place], energies=energies, often=often))
-    moved = found[0][0] if len(found) == 1 else np.vstack([moved for moved, _ in found])
-    return moved, [energy for _, energy in found]
+        each.append(weighted_sums(x, shift, lambda rows, place: z[place], energies=energies, often=often))
+    moved = each[0][0] if len(each) == 1 else np.vstack([moved for moved, _ in each])
+    return moved, [energy for _, energy in each]
 
 
 def _pattern_products(
-    parts: Parts, shifts: Sequence[Array], own: Sequence[Array], *, sums: bool, often: Array | None
+    parts: Parts, shifts: Sequence[Array], each: Sequence[Array], *, sums: bool, often: Array | None
 ) -> PatternProducts:
-    widths = [v.shape[1] for v in own]
+    widths = [v.shape[1] for v in each]
     bounds = np.cumsum([0, *widths]).tolist()
     # Else each piece would bring them into that order.
-    directions = np.ascontiguousarray(own[0]) if isinstance(parts[0], Columns) else own[0]
+    directions = np.ascontiguousarray(each[0]) if isinstance(parts[0], Columns) else each[0]
 
     # One product gives Σ(x−s)zᵀ for the directions of all views and Σ(x−s) at once.
-    if len(parts) == 1:
+    z = np.ones((parts[0].shape[0], bounds[-1] + sums))
+    for view in range(1, len(parts)):
+        z[:, bounds[view] : bounds[view + 1]] = projected(parts[view], shifts[view], each[view])
 
-        def weights(rows: Features, place: slice) -> Array:
-            w = times(rows, directions)
-            return np.column_stack([w, np.ones(len(w))]) if sums else w
+    def first(rows: Features, place: slice) -> None:
+        z[place, : widths[0]] = times(rows, directions)
 
-        moved, energy = weighted_sums(parts[0], shifts[0], weights, energies=sums, often=often)
-        energies = [energy]
-    else:
-        z = np.ones((parts[0].shape[0], bounds[-1] + sums))
-        for view in range(1, len(parts)):
-            z[:, bounds[view] : bounds[view + 1]] = projected(parts[view], shifts[view], own[view])
-
-        def fill(rows: Features, place: slice) -> None:
-            z[place, : widths[0]] = times(rows, directions)
-
-        moved, energies = pattern_sums(parts, shifts, fill, z, energies=sums, often=often)
+    moved, energies = pattern_sums(parts, shifts, first, z, energies=sums, often=often)
     if len(parts) == 1 and not sums:
         return PatternProducts((moved,), None)
     # Copies: a subspace grows in the array that a view belongs to.
@@ -168,25 +159,15 @@ def block_products(block: Block, request: ProductRequest) -> tuple[PatternProduc
     checked when they were loaded.
     """
 
-    def products(pattern: tuple[int, ...], parts: Parts, often: Array | None) -> PatternProducts:
-        parts, shifts = parts_about(request.shift, pattern, parts, request.arrangement)
-        own = [request.directions[view] for view in pattern]
-        return _pattern_products(parts, shifts, own, sums=request.sums, often=often)
+    def function(pattern: tuple[int, ...], parts: Parts, shifts: list[Array], often: Array | None) -> PatternProducts:
+        directions = [request.directions[view] for view in pattern]
+        return _pattern_products(parts, shifts, directions, sums=request.sums, often=often)
 
-    found = by_pattern(block, request.patterns, request.arrangement, products)
+    products = by_pattern(block, request.patterns, request.arrangement, request.shift, function)
     if request.sums and request.arrangement is None:
-        totals = [p.sums.total[: block.features.shape[1]] for p in found if p.sums is not None]
-        check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=request.refuse_zero_rows)
-    return found
-
-
-class FeatureRequest(NamedTuple):
-    """The shift of all stacked features, the patterns, whether all-zero rows are refused, and the arrangement."""
-
-    shift: Array
-    patterns: Patterns
-    refuse_zero_rows: bool
-    arrangement: Arrangement | None = None
+        totals = [part.sums.total for part in products if part.sums is not None]
+        check_totals(block, totals, refuse_zero_rows=request.refuse_zero_rows)
+    return products
 
 
 class FeatureSums(NamedTuple):
@@ -197,21 +178,19 @@ class FeatureSums(NamedTuple):
     energy: Array
 
 
-def block_feature_sums(block: Block, request: FeatureRequest) -> tuple[FeatureSums, ...]:
+def block_feature_sums(block: Block, request: MomentRequest) -> tuple[FeatureSums, ...]:
     """First and second sums of each feature per pattern; additive, O(nnz) or O(n D).
 
     Raises DataError for NaN or infinity, and for all-zero rows where asked, as `block_products`.
     """
     shift, patterns, refuse_zero_rows, arrangement = request
-
-    def sums(pattern: tuple[int, ...], parts: Parts, often: Array | None) -> FeatureSums:
-        ones = np.ones((parts[0].shape[0], 1))
-        parts, shifts = parts_about(shift, pattern, parts, arrangement)
-        total, energies = pattern_sums(parts, shifts, lambda rows, place: None, ones, often=often)
-        return FeatureSums(counted(parts, often), total[:, 0].copy(), np.concatenate(energies))
-
-    found = by_pattern(block, patterns, arrangement, sums)
+    sums = by_pattern(block, patterns, arrangement, shift, _feature_sums)
     if arrangement is None:
-        totals = [part.total[: block.features.shape[1]] for part in found]
-        check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=refuse_zero_rows)
-    return found
+        check_totals(block, [part.total for part in sums], refuse_zero_rows=refuse_zero_rows)
+    return sums
+
+
+def _feature_sums(pattern: tuple[int, ...], parts: Parts, shifts: list[Array], often: Array | None) -> FeatureSums:
+    ones = np.ones((parts[0].shape[0], 1))
+    total, energies = pattern_sums(parts, shifts, lambda rows, place: None, ones, often=often)
+    return FeatureSums(counted(parts, often), total[:, 0].copy(), np.concatenate(energies))

@@ -18,7 +18,7 @@ from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.parameters import Maximum, Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.eigen import top_eigenpairs, top_eigenvalues
+from dlatent.operators.symmetric import top_eigenpairs, top_eigenvalues
 
 RATIOS = 97
 """Ratios of two noise variances in the first scan: over nine decades, about ten a decade; with more views, so many

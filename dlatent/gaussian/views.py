@@ -1,4 +1,4 @@
-"""The views that the samples of a block have, pattern by pattern.
+"""The views that the samples of a block have, pattern by pattern, and the entries and rows that no fit takes.
 
 A block shows its samples in one of two ways.  Rows of features travel with rows of targets, NaN where a sample
 lacks them.  Or the samples are sorted by pattern, so that a block has one of them only, and holds the features of its
@@ -11,13 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.gaussian.columns import rows_about
+from dlatent.errors import DataError, number_of
+from dlatent.operators.sparse import Columns, by_rows, rows_about
 
 S = TypeVar("S")
 Parts = tuple[Features, ...]
@@ -45,35 +47,40 @@ class Arrangement:
 def observed(block: Block, patterns: Patterns, arrangement: Arrangement | None) -> list[Parts | None]:
     """For each pattern the views of those rows of the block that have it; None where sorted samples have another."""
     if arrangement is None:
-        return [
-            _with_targets(block, pattern, at)
-            for pattern, at in zip(patterns, row_patterns(block, patterns), strict=True)
-        ]
-    own = arrangement.pattern_of(block.start)
-    return [cut(block.features, p, arrangement) if i == own else None for i, p in enumerate(patterns)]
+        return [_with_targets(block, p, at) for p, at in zip(patterns, row_patterns(block, patterns), strict=True)]
+    number = arrangement.pattern_of(block.start)
+    return [cut(block.features, p, arrangement) if i == number else None for i, p in enumerate(patterns)]
 
 
 def by_pattern(
     block: Block,
     patterns: Patterns,
     arrangement: Arrangement | None,
-    function: Callable[[tuple[int, ...], Parts, Array | None], S],
+    shift: Array,
+    function: Callable[[tuple[int, ...], Parts, list[Array], Array | None], S],
 ) -> tuple[S, ...]:
-    """A statistic for each pattern, of the views and the weights of the rows that have it; None, which adds nothing,
-    for patterns that sorted samples have not.  Over all blocks every pattern has its statistic."""
-    seen, weights = observed(block, patterns, arrangement), _weights(block, patterns)
-    found = (
-        None if parts is None else function(own, parts, weight)
-        for own, parts, weight in zip(patterns, seen, weights, strict=True)
-    )
-    return cast("tuple[S, ...]", tuple(found))
+    """A statistic for each pattern, of the views of the rows that have it, the shifts of these and the weights of the
+    rows; None, which adds nothing, for patterns that sorted samples have not.  Over all blocks every pattern has its
+    statistic.
 
-
-def _weights(block: Block, patterns: Patterns) -> list[Array | None]:
-    """The weights of the rows of each pattern; sorted samples have none."""
-    if block.weights is None:
-        return [None] * len(patterns)
-    return [take(block.weights, rows) for rows in row_patterns(block, patterns)]
+    The shift is that of the features, and none of targets, or of sorted samples that of all stacked features.  Each
+    view comes with what is still to be taken off, as `rows_about` gives it.
+    """
+    rows, statistics = row_patterns(block, patterns), list[S | None]()
+    for number, (pattern, parts) in enumerate(zip(patterns, observed(block, patterns, arrangement), strict=True)):
+        if parts is None:
+            statistics.append(None)
+            continue
+        if arrangement is None:
+            shifts = [shift[: parts[0].shape[1]], *(np.zeros(part.shape[1]) for part in parts[1:])]
+        else:
+            bounds = np.cumsum([0, *arrangement.sizes]).tolist()
+            shifts = [shift[bounds[view] : bounds[view + 1]] for view in pattern]
+        parts, rest = zip(*map(rows_about, parts, shifts), strict=True)
+        # Sorted samples have no weights.
+        weights = None if block.weights is None else take(block.weights, rows[number])
+        statistics.append(function(pattern, parts, list(rest), weights))
+    return cast("tuple[S, ...]", tuple(statistics))
 
 
 def counted(parts: Parts, weights: Array | None) -> float:
@@ -90,28 +97,17 @@ def cut(features: Features, pattern: tuple[int, ...], arrangement: Arrangement) 
     """The views of a pattern, out of features side by side."""
     bounds = np.cumsum([0, *(arrangement.sizes[view] for view in pattern)]).tolist()
     parts = [features] if len(pattern) == 1 else [features[:, a:b] for a, b in pairwise(bounds)]
-    return tuple(_dense(x) if arrangement.dense[view] else x for view, x in zip(pattern, parts, strict=True))
-
-
-def _dense(x: Features) -> Features:
-    return x.toarray() if isinstance(x, sp.csr_array) else x
-
-
-def labelled_rows(block: Block) -> np.ndarray | None:
-    """Which rows of the block have targets: None for all of them (or a model without targets)."""
-    if block.targets is None:
-        return None
-    present = ~np.isnan(block.targets[:, 0])
-    return None if present.all() else present
+    return tuple(
+        x.toarray() if arrangement.dense[view] and isinstance(x, sp.csr_array) else x
+        for view, x in zip(pattern, parts, strict=True)
+    )
 
 
 def row_patterns(block: Block, patterns: Patterns) -> list[np.ndarray | None]:
     """The rows of each pattern, None for all rows; the pattern of a sample is the set of views that it has."""
-    present = labelled_rows(block)
     if block.targets is None or len(patterns) == 1:
         return [None]
-    if present is None:
-        present = np.ones(block.rows, dtype=bool)
+    present = ~np.isnan(block.targets[:, 0])
     return [np.flatnonzero(present) if 1 in pattern else np.flatnonzero(~present) for pattern in patterns]
 
 
@@ -125,15 +121,101 @@ def take(features: F, rows: np.ndarray | None) -> F:
     return cast(F, features[rows])
 
 
-def parts_about(
-    shift: Array, pattern: tuple[int, ...], parts: Parts, arrangement: Arrangement | None
-) -> tuple[Parts, list[Array]]:
-    """Each part with its shift, as `rows_about` gives them: a piece of that of all stacked features, or that of the
-    features, and none of targets."""
-    if arrangement is None:
-        shifts = [shift[: parts[0].shape[1]], *(np.zeros(part.shape[1]) for part in parts[1:])]
+class BadEntry(NamedTuple):
+    """The first entry that is not finite, and how many there are."""
+
+    row: int
+    column: int
+    value: float
+    all: int
+
+
+def bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
+    """The first NaN or infinity of some rows; with `holes` NaN stands for a missing entry, and only infinity is bad."""
+    rows: npt.NDArray[np.intp]
+    columns: npt.NDArray[Any]
+    if isinstance(x, sp.csr_array):
+        bad = np.flatnonzero(_bad(x.data, holes))
+        rows = np.searchsorted(x.indptr, bad, side="right") - 1
+        columns, values = x.indices[bad], x.data[bad]
     else:
-        bounds = np.cumsum([0, *arrangement.sizes]).tolist()
-        shifts = [shift[bounds[view] : bounds[view + 1]] for view in pattern]
-    rows, rest = zip(*map(rows_about, parts, shifts), strict=True)
-    return rows, list(rest)
+        rows, columns = np.nonzero(_bad(x, holes))
+        values = x[rows, columns]
+    return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
+
+
+def _bad(values: npt.NDArray[Any], holes: bool) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isinf(values) if holes else ~np.isfinite(values))
+
+
+def found_bad(x: Features, *, holes: bool = False) -> BadEntry | None:
+    """As `bad_entry`, by way of the sum of all entries, which is finite where they are: the search is seldom needed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = (x.data if isinstance(x, sp.csr_array) else x).sum()
+    return None if np.isfinite(total) else bad_entry(x, holes=holes)
+
+
+def require_finite(block: Block, sums: Array) -> None:
+    """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
+    if np.isfinite(sums).all():
+        return
+    x = by_rows(block.features)
+    bad = bad_entry(x)
+    if bad is None:
+        raise DataError(
+            f"the sum of a column overflows {x.dtype} in block {block.index} "
+            f"(rows {block.start}–{block.start + block.rows - 1}); rescale the data or store them as float64"
+        )
+    among = number_of(bad.all, "entry of the block is", "entries of the block are")
+    raise DataError(
+        f"row {block.start + bad.row}, column {bad.column} (block {block.index}, row {bad.row} of it) is {bad.value}, "
+        f"and {among} not finite; fill or remove them, or fit around NaN with missing='nan'",
+        column=bad.column,
+    )
+
+
+def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
+    """Refuse in a first pass values that are not finite and, where asked, rows of zeros."""
+    require_finite(block, sums)
+    if refuse_zero_rows and len(empty := empty_rows(block.features)):
+        among = number_of(len(empty), "row of the block is", "rows of the block are")
+        raise DataError(
+            f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {among}; drop them (dlatent "
+            "ingest --zero-rows drop), or fit them all the same with zero_rows='keep'"
+        )
+
+
+def check_totals(block: Block, totals: list[Array], *, refuse_zero_rows: bool) -> None:
+    """`check_rows` by the sums of the rows of each pattern, of features and targets."""
+    sums = sum((total[: block.features.shape[1]] for total in totals), start=np.zeros(1))
+    check_rows(block, sums, refuse_zero_rows=refuse_zero_rows)
+
+
+def empty_rows(x: Features) -> npt.NDArray[np.intp]:
+    """Rows without a single non-zero entry: usually an empty document or a failed measurement."""
+    held: Any = x
+    if isinstance(held, Columns):
+        filled = np.zeros(held.shape[0], dtype=bool)
+        for place, piece in held.places():
+            filled[place][piece.indices[piece.data != 0]] = True
+    elif isinstance(x, sp.csr_array):
+        filled = np.diff(x.indptr) > 0
+        if not x.data.all():
+            filled = np.asarray(abs(x).sum(axis=1)).ravel() > 0
+    else:
+        # Few rows begin with a zero: look at the whole of those only.
+        filled = np.asarray(x[:, 0] != 0)
+        filled[~filled] = x[~filled].any(axis=1)
+    return np.flatnonzero(~filled)
+
+
+def count_empty_rows(block: Block) -> int:
+    """How many rows of a block have no entry but zeros."""
+    return len(empty_rows(block.features))
+
+
+def count_empty_views(block: Block, arrangement: Arrangement, patterns: Patterns, views: int) -> int:
+    """How many rows of the first `views` views, as a block has them, have no entry but zeros."""
+    pattern = patterns[arrangement.pattern_of(block.start)]
+    parts = cut(block.features, pattern, arrangement)
+    return sum(len(empty_rows(part)) for view, part in zip(pattern, parts, strict=True) if view < views)

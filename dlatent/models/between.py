@@ -17,10 +17,9 @@ from dlatent.models.inputs import GraphLike
 from dlatent.models.map_rows import open_edges
 from dlatent.models.table import table_fields
 from dlatent.models.task import Known, Task
-from dlatent.operators import given_precision, graph_precision
-from dlatent.operators.given_precision import GivenPrecision
-from dlatent.operators.graph_precision import EXACT_COMPONENT, Precision
-from dlatent.operators.sample_precision import SmoothFilter
+from dlatent.operators import graph_precision
+from dlatent.operators.graph_precision import EXACT_COMPONENT
+from dlatent.operators.sample_precision import GivenPrecision, Precision, SmoothFilter
 from dlatent.passes import Run
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.smoothing.choice import CANDIDATES, chosen_averaging, chosen_smoothing
@@ -99,11 +98,8 @@ class Relating:
     def _rank(self) -> int:
         """Rank of Δ; a given one that is too large to be counted is taken as definite."""
         graph = self.graph
-        if graph.precision and graph.samples <= EXACT_COMPONENT:
-            return given_precision.rank(whole(graph))
-        if isinstance(self.precision, Precision) and self.precision.gamma == 0:
-            return graph_precision.rank(whole(graph), self.precision)
-        return graph.samples
+        counted = graph.samples <= EXACT_COMPONENT if graph.precision else self.precision.gamma == 0
+        return graph_precision.rank(whole(graph), self.precision) if counted else graph.samples
 
 
 def whole(graph: Graph) -> sp.csr_array:
@@ -150,5 +146,5 @@ def fitted_related(task: Task, known: Known) -> LinearGaussian:
     assert relation is not None
     assert graph is not None
     delta, between = relation.precision, Entries(graph.entries, relation.rank)
-    edges = Edges(*delta, graph.entries // 2, relation.rank) if isinstance(delta, Precision) else None
+    edges = Edges(delta.alpha, delta.gamma, graph.entries // 2, relation.rank) if isinstance(delta, Precision) else None
     return LinearGaussian(**table_fields(task, known), between=edges or between)

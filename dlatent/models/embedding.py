@@ -18,7 +18,7 @@ from dlatent.errors import ConvergenceWarning, DataError, DataWarning
 from dlatent.fitted.embedding import Embedding, FittedView, TrainingViews
 from dlatent.fitted.fit import Fit, Report
 from dlatent.fitted.grid import cells_named
-from dlatent.gaussian.kernel_passes import stacked
+from dlatent.gaussian.kernel import stacked
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.features import outside

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Features, Grid
 from dlatent.errors import DataError, number_of
-from dlatent.gaussian.moments import found_bad
+from dlatent.gaussian.views import found_bad
 
 Labels = npt.NDArray[Any] | None
 """Labels of features (D,), or None where the data had none."""

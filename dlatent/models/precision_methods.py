@@ -18,10 +18,9 @@ from dlatent.models.inputs import Data, GraphLike
 from dlatent.models.model import LinearModel
 from dlatent.models.scikit import attribute
 from dlatent.models.table import table_task
-from dlatent.operators import given_precision, graph_precision
-from dlatent.operators.given_precision import GivenPrecision
-from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate, Precision
-from dlatent.operators.probes import probe_pass, probe_source
+from dlatent.operators import graph_precision
+from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate, probe_pass, probe_source
+from dlatent.operators.sample_precision import GivenPrecision, Precision
 from dlatent.solvers.graph.samples import graph_log_likelihood
 
 
@@ -81,13 +80,11 @@ def log_determinant(
         raise DataError(f"method is {method!r}; expected 'auto', 'exact' or 'lanczos'")
     between = opened(self, graph, precision)
     exact = method == "exact" or (method == "auto" and between.samples <= EXACT_SAMPLES)
-    if exact and between.precision:
-        return Estimate(given_precision.log_determinant(whole(between)), 0.0)
-    if not between.precision and (exact or self.gamma == 0):
-        return Estimate(graph_precision.log_determinant(whole(between), self.precision), 0.0)
+    delta = GivenPrecision() if between.precision else self.precision
+    if exact or self.gamma == 0:
+        return Estimate(graph_precision.log_determinant(whole(between), delta), 0.0)
     if probes < 2 or steps < 2:
         raise DataError(f"{probes} probes and {steps} steps were asked for; an estimate needs 2 of each")
-    delta = GivenPrecision() if between.precision else self.precision
     with connect(probe_source(between.samples, probes), client=client, cache_bytes=0) as session:
         values, changes = session.run(probe_pass(between, delta, steps))
     return graph_precision.estimated(values, changes)
@@ -120,9 +117,8 @@ def node_variance(
             f"the graph has {between.samples} samples; (Δ⁻¹)_ii is a factorisation, done up to {EXACT_SAMPLES}"
         )
     chosen = np.arange(between.samples) if rows is None else np.asarray(rows)
-    if between.precision:
-        return given_precision.inverse_diagonal(whole(between), chosen)
-    return graph_precision.inverse_diagonal(whole(between), self.precision, chosen)
+    delta = GivenPrecision() if between.precision else self.precision
+    return graph_precision.inverse_diagonal(whole(between), delta, chosen)
 
 
 def joint_log_likelihood(

@@ -20,7 +20,7 @@ from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
 from dlatent.fitted.targets import as_array, check_dropped_rows
 from dlatent.gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
-from dlatent.gaussian.held_out import HeldOutRequest, Hiding, block_held_out
+from dlatent.gaussian.missing_entries.incomplete import HeldOutRequest, Hiding, block_held_out
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import Criterion
 from dlatent.models.inputs import Data, GraphLike, TargetsLike

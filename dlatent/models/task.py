@@ -45,9 +45,9 @@ from dlatent.gaussian.head import (
     part_of,
 )
 from dlatent.gaussian.missing_entries.entries import block_observed_mean
-from dlatent.gaussian.moments import Moments, block_column_sums, block_mean, count_empty_rows, representable
+from dlatent.gaussian.moments import Moments, block_column_sums, block_mean, representable
 from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.views import Arrangement
+from dlatent.gaussian.views import Arrangement, count_empty_rows
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.features import outside

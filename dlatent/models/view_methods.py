@@ -14,12 +14,12 @@ from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.fitted.grid import feature_axis, over_features
 from dlatent.gaussian.expectation import pattern_projection
-from dlatent.gaussian.joint import (
-    joint_densities,
+from dlatent.gaussian.likelihood import (
+    joint_log_likelihoods,
     joint_predictions,
     joint_scores,
+    predict_view,
 )
-from dlatent.gaussian.likelihood import predict_view
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
@@ -182,7 +182,7 @@ def score_samples(
         in the order of `transform`.
     """
     samples = new_samples(self, views, correspondence, on, y)
-    return cast(Rows, mapped(self, samples, joint_densities, "log_likelihood", run=RowsRun(client=client)))
+    return cast(Rows, mapped(self, samples, joint_log_likelihoods, "log_likelihood", run=RowsRun(client=client)))
 
 
 @described

@@ -13,12 +13,7 @@ from dlatent.arrays import Array, Block, Grid
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.fitted.grid import cells_named
-from dlatent.gaussian.joint import (
-    JointRequest,
-    OneView,
-    PartsFunction,
-    block_results,
-)
+from dlatent.gaussian.likelihood import JointRequest, OneView, PartsFunction, block_results
 from dlatent.models.callbacks import shown
 from dlatent.models.inputs import Names, Pairing, Rows, TargetsLike, Views
 from dlatent.models.joint_views import joined_rows, named, pairing

@@ -19,10 +19,10 @@ from dlatent.fitted.labels import ViewLabels
 from dlatent.fitted.linear import JointGaussian, SharedNoise
 from dlatent.fitted.targets import EncodedTargets, as_array
 from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
-from dlatent.gaussian.joint import MeanRequest, block_view_means
-from dlatent.gaussian.moments import count_empty_views, representable
+from dlatent.gaussian.likelihood import block_view_means
+from dlatent.gaussian.moments import representable
 from dlatent.gaussian.specification import Specification, View
-from dlatent.gaussian.views import Arrangement
+from dlatent.gaussian.views import Arrangement, count_empty_views
 from dlatent.models.features import KnownFeatures, view_feature_names
 from dlatent.models.hyperparameters import SHARED, GraphSolver, choice, model, parameter
 from dlatent.models.inputs import Names, Pairing, Views
@@ -128,13 +128,13 @@ def initial_means(session: Session, observed: bool) -> Array:
     """The mean of each dense view over the first block that has it; of sparse ones that of the features that are far
     from zero, and zero for the others."""
     source = joint_source(session.source)
-    request = MeanRequest(source.patterns, arrangement(source, range(len(source.views)), source.sizes))
+    request = source.patterns, arrangement(source, range(len(source.views)), source.sizes)
     bounds, blocks = np.cumsum([0, *source.sizes]), list[int]()
     for view in range(len(source.views)):
         pattern = next(p for p in reversed(range(len(source.patterns))) if view in source.patterns[p])
         blocks.append(next(at for at, b in enumerate(source.blocks) if b.start == source.bounds[pattern]))
     sparse = [block for block, view_source in zip(blocks, source.views.values(), strict=True) if view_source.sparse]
-    shift = far_shift(session, sparse, tuple(request))
+    shift = far_shift(session, sparse, request)
     for view, (view_source, block) in enumerate(zip(source.views.values(), blocks, strict=True)):
         if view_source.sparse:
             continue

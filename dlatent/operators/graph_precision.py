@@ -1,17 +1,23 @@
-"""The precision between samples in a graph, Δ = γI + (αI + A)², known by what it does: it is never formed.
+"""Rank, determinant and inverse of a precision between samples, which is never formed.
 
-A (N, N) is the symmetric adjacency matrix of the graph.  With eigenvalues λ, Δ has the eigenvalues γ + (α + λ)², and
+A (N, N) is the symmetric adjacency matrix of a graph.  With eigenvalues λ, Δ = γI + (αI + A)² has the eigenvalues
+γ + (α + λ)², and
 
     γ + (α + λ)² = |α + λ + i√γ|²,
 
 so that everything about Δ comes from the sparse matrix αI + A + i√γI; A², which one hub can fill, does not appear.
+A Δ that is given as a matrix takes the place of A.  Elimination with diagonal pivots tells whether it is definite: all
+pivots of a definite matrix are positive, and their product is |Δ|.
 Source: PRPCA, section 3.1 (with α in the place of 1), and errata 16 and 17 (docs/models/relational.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -20,69 +26,27 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
-from dlatent.arrays import Array, Rows
+from dlatent.arrays import Array, Block, DataSource, Features, Graph, GraphRows
 from dlatent.errors import DataError
+from dlatent.operators.sample_precision import GivenPrecision, Precision
+from dlatent.passes import Pass
 
 EXACT_SAMPLES = 20_000
 """Up to this many samples a sparse factorisation is asked for log|Δ|: its fill-in grows faster than the graph."""
 EXACT_COMPONENT = 4_000
 """Samples of a connected component whose eigenvalues are found densely, for the rank of a singular Δ."""
 NULL = 1e-9
-"""An eigenvalue of αI + A below this part of the largest is zero."""
+"""An eigenvalue of αI + A, or of a given Δ, below this fraction of the largest is zero."""
 RIGHT_SIDES = 256
 REFINEMENTS = 3
 REFINED = 1e-9
-"""The last step of refinement is a smaller part of the solution than this (1e-15 measured for γ = 1e-6)."""
-
-
-class Precision(NamedTuple):
-    """Δ = γI + (αI + A)²: the numbers beside the graph.
-
-    Parameters
-    ----------
-    alpha : float
-        α, the weight of a sample beside its neighbours.
-    gamma : float
-        γ, the weight of the features alone.
-    """
-
-    alpha: float
-    gamma: float
-
-    @property
-    def hops(self) -> int:
-        """1: F is αI + A."""
-        return 1
-
-    @property
-    def squared(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def normalised(self) -> bool:
-        """False."""
-        return False
-
-    def share(self, first: Rows, last: Rows, hop: int, hops: int) -> Rows:
-        """αR_{k−1}, what (αI + A)R_{k−1} has of a row itself."""
-        return last * self.alpha
-
-    def factor(self, hops: int) -> float:
-        """1."""
-        return 1.0
-
-    def spectrum(self, values: Array) -> Array:
-        """γ + (α + λ)² of eigenvalues λ of A."""
-        return np.asarray(self.gamma + (self.alpha + values) ** 2)
-
-
-class Spectral(Protocol):
-    """A precision between samples whose eigenvalues follow from those of the matrix of the graph."""
-
-    def spectrum(self, values: Array) -> Array:
-        """The eigenvalues of Δ from those of what rows meet."""
-        ...
+"""The last step of refinement is a smaller fraction of the solution than this (1e-15 measured for γ = 1e-6)."""
+GRAPH_BLOCK_ENTRIES = 4_000_000
+"""Stored edges that the multiplication with a graph beyond memory reads at a time."""
+HELD_ENTRIES = 50_000_000
+"""Up to this many stored edges (600 MB) a task keeps the graph in memory between multiplications."""
+PROBES_A_TASK = 4
+WAY_OUT = "add a little to its diagonal, such as Δ + 1e-6 I"
 
 
 class Estimate(NamedTuple):
@@ -106,14 +70,30 @@ def _shifted(adjacency: sp.csr_array, precision: Precision) -> sp.csc_array:
     return sp.csc_array(adjacency + (precision.alpha + 1j * np.sqrt(precision.gamma)) * sp.eye_array(n, format="csr"))
 
 
-def component_eigenvalues(adjacency: sp.csr_array, alpha: float) -> Array:
-    """Eigenvalues of αI + A (N,), component by component; O(n³) for the largest component of n samples.
+def _symmetric_factors(matrix: sp.csc_array) -> Any:
+    """LU of a symmetric matrix with pivots on its diagonal, or None where one of them is zero."""
+    try:
+        return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    except RuntimeError:
+        return None
 
-    Of any symmetric matrix in the place of A, too.
+
+def _definite_factors(matrix: sp.csr_array) -> Any:
+    """LU of a given Δ with pivots on its diagonal, or None where Δ is not definite."""
+    factors = _symmetric_factors(sp.csc_array(matrix))
+    if factors is None:
+        return None
+    definite = factors.U.diagonal().min() > NULL * matrix.diagonal().max()
+    return factors if definite and np.array_equal(factors.perm_r, factors.perm_c) else None
+
+
+def component_eigenvalues(matrix: sp.csr_array, alpha: float) -> Array:
+    """Eigenvalues of αI + A (N,) of a symmetric matrix A, component by component; O(n³) for the largest component of n
+    samples.
 
     Errors: DataError where a component has more than EXACT_COMPONENT samples.
     """
-    count, label = connected_components(adjacency, directed=False)
+    count, label = connected_components(matrix, directed=False)
     sizes = np.bincount(label, minlength=count)
     largest = int(sizes.max())
     if largest > EXACT_COMPONENT:
@@ -121,57 +101,93 @@ def component_eigenvalues(adjacency: sp.csr_array, alpha: float) -> Array:
             f"γ = 0 needs the rank of Δ, and the graph has a connected component of {largest} samples, more than the "
             f"{EXACT_COMPONENT} whose eigenvalues are found; use gamma=1e-6, which gives the same subspace"
         )
-    alone = adjacency.diagonal()[(sizes == 1)[label]]
+    alone = matrix.diagonal()[(sizes == 1)[label]]
     order = np.argsort(label, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    found = [alone + alpha]
+    values = [alone + alpha]
     for component in np.flatnonzero(sizes > 1):
         members = order[starts[component] : starts[component + 1]]
-        dense = adjacency[members][:, members].toarray()
-        found.append(np.asarray(la.eigvalsh(dense)) + alpha)
-    return np.concatenate(found)
+        values.append(np.asarray(la.eigvalsh(matrix[members][:, members].toarray())) + alpha)
+    return np.concatenate(values)
 
 
-def rank(adjacency: sp.csr_array, precision: Precision) -> int:
-    """Rank of Δ: N for γ > 0, else the number of non-zero eigenvalues of αI + A (an isolated pair has one 0).
-
-    Errors: DataError where γ = 0 and a connected component is too large for its eigenvalues.
-    """
-    if precision.gamma > 0.0:
-        return int(adjacency.shape[0])
+def _roots(adjacency: sp.csr_array, precision: Precision) -> Array:
+    """The roots of the eigenvalues of Δ for γ = 0 that are not zero: those of αI + A without their signs."""
     values = np.abs(component_eigenvalues(adjacency, precision.alpha))
-    return int((values > NULL * max(values.max(), 1.0)).sum())
+    return np.asarray(values[values > NULL * max(values.max(), 1.0)])
 
 
-def log_determinant(adjacency: sp.csr_array, precision: Precision) -> float:
-    """log|Δ| = 2 log|det(αI + A + i√γI)| by a sparse factorisation; for γ = 0 over the non-zero eigenvalues."""
-    if precision.gamma == 0.0:
-        values = np.abs(component_eigenvalues(adjacency, precision.alpha))
-        return float(2.0 * np.log(values[values > NULL * max(values.max(), 1.0)]).sum())
-    factors = splu(_shifted(adjacency, precision))
-    return float(2.0 * np.log(np.abs(factors.U.diagonal())).sum())
+def _eigenvalues(matrix: sp.csr_array) -> Array:
+    """Eigenvalues of a given Δ that are not zero.
 
-
-def inverse_diagonal(adjacency: sp.csr_array, precision: Precision, rows: npt.NDArray[Any]) -> Array:
-    """(Δ⁻¹)_ii for the given samples (n,): −Im[(αI + A + i√γI)⁻¹]_ii / √γ.
-
-    Errors: DataError for γ = 0, where Δ may have no inverse.
+    Errors: DataError where one is negative.
     """
+    values = component_eigenvalues(matrix, 0.0)
+    least, most = float(values.min()), float(np.abs(values).max())
+    if least < -NULL * most:
+        raise DataError(
+            f"the precision is not positive semi-definite: its smallest eigenvalue is {least:.3g}, its largest "
+            f"{values.max():.3g}"
+        )
+    return np.asarray(values[values > NULL * most])
+
+
+def rank(matrix: sp.csr_array, precision: Precision | GivenPrecision) -> int:
+    """Rank of Δ: N where it is definite, as for γ > 0, else the number of non-zero eigenvalues (for γ = 0 those of
+    αI + A, of which an isolated pair has one 0).
+
+    Errors: DataError where a connected component is too large for its eigenvalues, or a given Δ is not positive
+    semi-definite.
+    """
+    if isinstance(precision, GivenPrecision):
+        return int(matrix.shape[0]) if _definite_factors(matrix) is not None else len(_eigenvalues(matrix))
+    return int(matrix.shape[0]) if precision.gamma > 0.0 else len(_roots(matrix, precision))
+
+
+def log_determinant(matrix: sp.csr_array, precision: Precision | GivenPrecision) -> float:
+    """log|Δ|, of a singular Δ over the non-zero eigenvalues: 2 log|det(αI + A + i√γI)| by a sparse factorisation.
+
+    Errors: DataError where a given Δ is not positive semi-definite, or too large for its eigenvalues and singular.
+    """
+    if isinstance(precision, GivenPrecision):
+        factors = _definite_factors(matrix)
+        if factors is not None:
+            return float(np.log(factors.U.diagonal()).sum())
+        if matrix.shape[0] > EXACT_COMPONENT:
+            raise DataError(f"the precision is not positive definite, so that log|Δ| is not finite; {WAY_OUT}")
+        return float(np.log(_eigenvalues(matrix)).sum())
+    if precision.gamma == 0.0:
+        return float(2.0 * np.log(_roots(matrix, precision)).sum())
+    return float(2.0 * np.log(np.abs(splu(_shifted(matrix, precision)).U.diagonal())).sum())
+
+
+def inverse_diagonal(matrix: sp.csr_array, precision: Precision | GivenPrecision, rows: npt.NDArray[Any]) -> Array:
+    """(Δ⁻¹)_ii for some samples (n,), in a graph −Im[(αI + A + i√γI)⁻¹]_ii / √γ.
+
+    Errors: DataError for γ = 0, where Δ may have no inverse, and where a given Δ is not definite.
+    """
+    if isinstance(precision, GivenPrecision):
+        factors = _definite_factors(matrix)
+        if factors is None:
+            raise DataError(
+                f"the variance of samples needs a positive definite precision, and this one is not; {WAY_OUT}"
+            )
+        return np.asarray(_inverse_entries(factors, rows, np.float64))
     if precision.gamma == 0.0:
         raise DataError("the variance of samples in a graph needs gamma > 0: with γ = 0 the precision may be singular")
-    found = inverse_entries(splu(_shifted(adjacency, precision)), rows, np.complex128)
-    return np.asarray(-found.imag / np.sqrt(precision.gamma))
+    entries = _inverse_entries(splu(_shifted(matrix, precision)), rows, np.complex128)
+    return np.asarray(-entries.imag / np.sqrt(precision.gamma))
 
 
-def inverse_entries(factors: Any, rows: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _inverse_entries(factors: Any, rows: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
     """The diagonal entries (n,) in some rows of the inverse of what was factorised."""
-    found = np.empty(len(rows), dtype=dtype)
+    entries = np.empty(len(rows), dtype=dtype)
     for start in range(0, len(rows), RIGHT_SIDES):
         some = np.asarray(rows[start : start + RIGHT_SIDES])
         unit = np.zeros((factors.shape[0], len(some)), dtype=dtype)
         unit[some, np.arange(len(some))] = 1.0
-        found[start : start + len(some)] = factors.solve(unit)[some, np.arange(len(some))]
-    return found
+        entries[start : start + len(some)] = factors.solve(unit)[some, np.arange(len(some))]
+    return entries
 
 
 class Completed(NamedTuple):
@@ -182,7 +198,7 @@ class Completed(NamedTuple):
 
 
 def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[np.bool_], given: Array) -> Completed:
-    """What rows of some samples (n, b), `known` (N,), say of the rows of all others, for γ > 0.
+    """The rows of all other samples given those of some (n, b), `known` (N,), for γ > 0.
 
     The others minimise ‖(αI + A)R‖² + γ‖R‖².  With the columns M of αI + A that are theirs, and r = (αI + A)R of the
     given rows alone, they solve [√γI  M; Mᵀ  −√γI][s; −R_U] = [r; 0], with the square root of the condition number of
@@ -199,16 +215,15 @@ def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[
         f"gamma={precision.gamma:g} is too small beside the edges to tell in double precision what samples say of "
         "others that have no targets; take a larger gamma, such as 1e-6"
     )
-    try:
-        factors = splu(system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
-    except RuntimeError as error:  # a pivot of zero
-        raise refused from error
+    factors = _symmetric_factors(system)
+    if factors is None:
+        raise refused
     # det = ±γ^(N/2) |γI + MᵀM| / γ^(u/2).
     log_determinant = float(np.log(np.abs(factors.U.diagonal())).sum()) - 0.5 * (n - few) * np.log(precision.gamma)
-    found = np.empty((few, given.shape[1]))
+    rows = np.empty((few, given.shape[1]))
     for start in range(0, given.shape[1], RIGHT_SIDES):
         some = slice(start, start + RIGHT_SIDES)
-        right = np.zeros((n + few, found[:, some].shape[1]))
+        right = np.zeros((n + few, rows[:, some].shape[1]))
         right[:n] = inner[:, known] @ given[:, some]
         solution = factors.solve(right)
         for _ in range(REFINEMENTS):
@@ -216,12 +231,12 @@ def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[
             solution += change
         if not np.abs(change).max(initial=0.0) <= REFINED * np.abs(solution).max(initial=0.0):
             raise refused
-        found[:, some] = -solution[n:]
-    return Completed(found, log_determinant)
+        rows[:, some] = -solution[n:]
+    return Completed(rows, log_determinant)
 
 
 def probe_log_determinants(
-    multiply: Callable[[Array], Array], probes: Array, precision: Spectral, steps: int
+    multiply: Callable[[Array], Array], probes: Array, precision: Precision | GivenPrecision, steps: int
 ) -> tuple[Array, Array]:
     """Stochastic Lanczos quadrature: N Σ_k τ_k² log(γ + (α + θ_k)²) for each probe v (columns, entries ±1).
 
@@ -247,7 +262,7 @@ def probe_log_determinants(
     return n * values, n * (values - early)
 
 
-def _quadrature(diagonal: Array, beside: Array, precision: Spectral) -> float:
+def _quadrature(diagonal: Array, beside: Array, precision: Precision | GivenPrecision) -> float:
     """Gauss quadrature of log(γ + (α + θ)²) or of log θ from a tridiagonal matrix, cut where the Krylov space ended."""
     ended = np.flatnonzero(beside[:-1] <= 1e-12 * np.abs(diagonal).max(initial=1.0))
     length = int(ended[0]) + 1 if len(ended) else len(diagonal)
@@ -261,3 +276,75 @@ def estimated(values: Array, changes: Array) -> Estimate:
     """The mean of probes (m,), with the standard error of the mean and the mean change of the last steps together."""
     spread = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
     return Estimate(float(values.mean()), float(np.hypot(spread, changes.mean())))
+
+
+@dataclass(eq=False)
+class ProbeRows:
+    """The numbers of some random probes, as a block source: a task for each."""
+
+    start: int
+    stop: int
+    nbytes: int
+
+    @property
+    def collection(self) -> None:
+        """None: nothing is computed by Dask."""
+        return
+
+    def load(self) -> Features:
+        """The numbers of the probes (n, 1)."""
+        return np.arange(self.start, self.stop, dtype=np.float64)[:, None]
+
+    def assemble(self, parts: Sequence[Any]) -> Features:
+        """The block itself."""
+        (part,) = parts
+        return cast(Features, part)
+
+
+class ProbeRequest(NamedTuple):
+    """The graph by rows, where they are cut, whether it stays in memory, Δ, and the Lanczos steps."""
+
+    rows: GraphRows
+    edges: tuple[int, ...]
+    held: bool
+    precision: Precision | GivenPrecision
+    steps: int
+
+
+def probe_source(samples: int, probes: int) -> DataSource:
+    """Some probes as the data of a pass."""
+    edges = [*range(0, probes, PROBES_A_TASK), probes]
+    # Their size in bytes is that of the vectors that they become, so that each block is a task of its own.
+    blocks = tuple(ProbeRows(a, b, 8 * samples * (b - a)) for a, b in pairwise(edges))
+    return DataSource((probes, 1), np.dtype(np.float64), blocks, uuid4().hex, description="probes", in_memory=False)
+
+
+def probe_pass(
+    graph: Graph, precision: Precision | GivenPrecision, steps: int
+) -> Pass[ProbeRequest, tuple[Array, Array]]:
+    """The pass over probes that estimates log|Δ|: see `probe_log_determinants`."""
+    pieces = max(1, -(-graph.entries // GRAPH_BLOCK_ENTRIES))
+    edges = tuple(np.linspace(0, graph.samples, pieces + 1).astype(int).tolist())
+    request = ProbeRequest(graph.rows, edges, graph.entries <= HELD_ENTRIES, precision, steps)
+    return Pass(probe_block, request, combine=joined_probes, name="log determinant")
+
+
+def probe_block(block: Block, request: ProbeRequest) -> tuple[Array, Array]:
+    """Estimates of log|Δ| from the probes of a block, and what their last steps changed."""
+    numbers = np.asarray(block.features)[:, 0].astype(int)
+    samples, cuts = request.edges[-1], list(pairwise(request.edges))
+    signs = [np.random.default_rng([1, number]).integers(0, 2, samples) for number in numbers.tolist()]
+    held = [request.rows.load(a, b) for a, b in cuts] if request.held else None
+
+    def multiply(vectors: Array) -> Array:
+        pieces = held if held is not None else (request.rows.load(a, b) for a, b in cuts)
+        product: Array = np.concatenate([np.asarray(piece @ vectors) for piece in pieces])
+        return product
+
+    vectors = np.stack(signs, axis=1).astype(np.float64) * 2.0 - 1.0
+    return probe_log_determinants(multiply, vectors, request.precision, request.steps)
+
+
+def joined_probes(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Probes of both, one after the other."""
+    return np.concatenate([left[0], right[0]]), np.concatenate([left[1], right[1]])

@@ -21,7 +21,7 @@ from scipy.spatial.distance import cdist
 from dlatent.arrays import Array, Features
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
-from dlatent.operators.far_columns import far_columns, less
+from dlatent.operators.sparse import far_columns, less
 
 KernelFunction = Callable[[Features, Features], Array]
 """Rows (n, D) and (m, D) → k (n, m); symmetric and positive semi-definite, and picklable for a cluster."""

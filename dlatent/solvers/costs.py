@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dlatent.gaussian.directions import fresh_directions
 from dlatent.gaussian.moments import CHUNK_ROWS
+from dlatent.operators.tall import fresh_directions
 from dlatent.order import FAN_IN, FEWEST_STRIPS, MOST_STRETCHES
 from dlatent.passes import MET_ENTRIES, Resources
 from dlatent.solvers.plan import Plan, Problem

@@ -13,9 +13,9 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import ExpectationRequest, Latent, block_expectation
 from dlatent.gaussian.maximisation import maximise
-from dlatent.gaussian.moments import Moments, counts_alone
+from dlatent.gaussian.moments import MomentRequest, Moments, counts_alone
 from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.products import FeatureRequest, FeatureSums, block_feature_sums
+from dlatent.gaussian.products import FeatureSums, block_feature_sums
 from dlatent.gaussian.specification import Specification
 from dlatent.gaussian.views import Arrangement
 from dlatent.passes import Pass, Run
@@ -68,7 +68,7 @@ def begin(
     report: Report | None,
 ) -> EMPasses:
     """A pass for means and variances."""
-    request = FeatureRequest(shift, specification.patterns, options.refuse_zero_rows, arrangement)
+    request = MomentRequest(shift, specification.patterns, options.refuse_zero_rows, arrangement)
     sums: tuple[FeatureSums, ...] = run(Pass(block_feature_sums, request, name="sums"))
     width = sum(specification.sizes)
     counts, total, energy = np.zeros(width), np.zeros(width), np.zeros(width)

@@ -31,7 +31,7 @@ import scipy.optimize as opt
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.parameters import Parameters
-from dlatent.operators.batched import triangle
+from dlatent.operators.symmetric import triangle
 from dlatent.solvers.diagnostics import at_floors
 from dlatent.solvers.solution import Iteration, Solution
 

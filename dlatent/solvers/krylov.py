@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlatent.arrays import Array
-from dlatent.gaussian.directions import fresh_directions
+from dlatent.operators.tall import fresh_directions
 from dlatent.passes import Resources, Run
 from dlatent.solvers.costs import (
     BASE_MEMORY,

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.gaussian.columns import by_columns
 from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.gaussian.moments import MomentRequest, Moments, block_moments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts, ProductRequest, block_products
 from dlatent.gaussian.specification import Specification
+from dlatent.operators.sparse import by_columns
 from dlatent.passes import Pass, Run
 from dlatent.solvers.em_passes import begin, em_on_data
 from dlatent.solvers.graph.samples import GraphSamples

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from dlatent.arrays import Array
-from dlatent.gaussian.kernel_map import KernelMap
+from dlatent.gaussian.kernel import KernelMap
 from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification

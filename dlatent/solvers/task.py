@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlatent.arrays import Array, BlockSource, Features, Graph
-from dlatent.gaussian.kernel_passes import TileWriter
+from dlatent.gaussian.kernel import TileWriter
 from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.specification import Specification
 from dlatent.gaussian.views import Arrangement

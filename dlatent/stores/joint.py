@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, BlockSource, DataSource, Features
 from dlatent.errors import DataError
-from dlatent.gaussian.moments import empty_rows, found_bad
+from dlatent.gaussian.views import empty_rows, found_bad
 from dlatent.stores.partition import wanted_bytes
 from dlatent.stores.places import read_places
 from dlatent.stores.rows import ArrayRows, Rows

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from dlatent.arrays import AxisLabels, BlockSource, DataSource, Features, Integers
 from dlatent.containers import check_parts, plain_numbers
 from dlatent.errors import DataError, DataTypeError
-from dlatent.gaussian.held_out import Hiding, hidden
+from dlatent.gaussian.missing_entries.incomplete import Hiding, hidden
 from dlatent.stores.partition import dense_bounds, loaded_dtype, sized_sparse_bounds, wanted_bytes
 
 

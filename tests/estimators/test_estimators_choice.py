@@ -27,7 +27,7 @@ from dlatent import (
     select_n_components,
 )
 from dlatent.cli.main import main
-from dlatent.gaussian.held_out import Hiding, chosen, hidden
+from dlatent.gaussian.missing_entries.incomplete import Hiding, chosen, hidden
 from tests.oracles import dense as oracles
 from tests.simulators import simulate
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from dlatent import PPCA, GraphPPCA, RelationalPPCA, load, select_n_components
 from dlatent.arrays import Block, Exchanged
 from dlatent.errors import DataError, PlanError
-from dlatent.gaussian.held_out import hidden_cells
+from dlatent.gaussian.missing_entries.incomplete import hidden_cells
 from dlatent.solvers.graph.averaged_rows import averaged_rows
 from dlatent.solvers.smoothing.choice import CANDIDATES, HIDING
 from tests.graphs import power_law_graph

@@ -16,8 +16,8 @@ from dlatent import (
     SupervisedPPCA,
     load,
 )
+from dlatent.gaussian.classes import FOLDS
 from dlatent.gaussian.head import ClassSpaces, LabelledRows, class_head, feature_metric, output_head
-from dlatent.gaussian.softmax import FOLDS
 from tests.fitted import encoding_of, head_of, parameters_of, specification_of
 from tests.simulators import simulate
 

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load, open_graph
 from dlatent.engine import exchange
 from dlatent.errors import DataError, PlanError
-from dlatent.operators import probes
+from dlatent.operators import graph_precision
 from tests.fitted import model_of
 from tests.graphs import power_law_graph
 from tests.one_solver import only_solver
@@ -188,8 +188,8 @@ def test_stochastic_determinants_come_with_their_error(monkeypatch):
     model = RelationalPPCA(2, gamma=0.01)
     exact = model.log_determinant(graph).value
     for held in (10**6, 0):
-        monkeypatch.setattr(probes, "HELD_ENTRIES", held)
-        monkeypatch.setattr(probes, "GRAPH_BLOCK_ENTRIES", 1000)
+        monkeypatch.setattr(graph_precision, "HELD_ENTRIES", held)
+        monkeypatch.setattr(graph_precision, "GRAPH_BLOCK_ENTRIES", 1000)
         found = model.log_determinant(graph, method="lanczos")
         assert abs(found.value - exact) < 4 * found.standard_error < 0.2 * abs(exact)
     with pytest.raises(DataError, match="'auto', 'exact' or 'lanczos'"):

@@ -13,11 +13,11 @@ from law_cases import as_dask
 
 from dlatent import PPCA, FactorAnalysis
 from dlatent.arrays import Block
-from dlatent.gaussian.columns import by_columns
 from dlatent.gaussian.expectation import ExpectationRequest, block_expectation
 from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.gaussian.moments import MomentRequest, block_moments
-from dlatent.gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
+from dlatent.gaussian.products import ProductRequest, block_feature_sums, block_products
+from dlatent.operators.sparse import by_columns
 from tests.law_examples import examples
 from tests.simulators import random_parameters, simulate, specification_of
 
@@ -30,7 +30,7 @@ DIRECTIONS = (np.random.default_rng(0).normal(size=(D, 3)), np.eye(L))
 STATISTICS: dict[str, Any] = {
     "moments": (block_moments, MomentRequest(SHIFT, SPECIFICATION.patterns, False)),
     "products": (block_products, ProductRequest(DIRECTIONS, SHIFT, SPECIFICATION.patterns, True)),
-    "sums": (block_feature_sums, FeatureRequest(SHIFT, SPECIFICATION.patterns, False)),
+    "sums": (block_feature_sums, MomentRequest(SHIFT, SPECIFICATION.patterns, False)),
     "expectation": (block_expectation, ExpectationRequest(PARAMETERS.moved(-WHOLE), SPECIFICATION, SHIFT)),
     "likelihood": (block_log_likelihood, LikelihoodRequest(PARAMETERS, SPECIFICATION)),
 }

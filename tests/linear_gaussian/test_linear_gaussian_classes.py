@@ -11,7 +11,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import scale
 
 from dlatent.fitted.targets import encode_targets
-from dlatent.gaussian import complete
+from dlatent.gaussian import likelihood
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.missing_entries import incomplete
 from dlatent.gaussian.parameters import Parameters
@@ -46,7 +46,7 @@ def by_bayes(x: np.ndarray, precision: float = 1.0) -> np.ndarray:
 @pytest.mark.parametrize("precision", [1.0, 2.5])
 def test_probabilities_are_those_of_dense_normal_distributions(precision: float) -> None:
     parameters = Parameters(LOADINGS, MEAN, NOISE)
-    found = complete.posterior_rows(X, parameters, SPECIFICATION, rule(precision).log_probabilities, C)
+    found = likelihood.posterior_rows(X, parameters, SPECIFICATION, rule(precision).log_probabilities, C)
     np.testing.assert_allclose(found, by_bayes(X, precision), atol=1e-10)
 
 
@@ -74,5 +74,5 @@ def test_a_model_of_the_whole_covariance_is_linear_discriminant_analysis(read) -
     whole = Specification((View("features", width), View("targets", own)), ((0, 1),), width + own)
     codes, shares = encoded.encoding.table(), encoded.encoding.centre
     told = ClassRule.of(codes, shares, loadings[width:], parameters.mean[width:], little, 1.0)
-    found = np.exp(complete.posterior_rows(x, parameters, whole, told.log_probabilities, len(codes)))
+    found = np.exp(likelihood.posterior_rows(x, parameters, whole, told.log_probabilities, len(codes)))
     np.testing.assert_allclose(found, LinearDiscriminantAnalysis(solver="lsqr").fit(x, y).predict_proba(x), atol=1e-5)

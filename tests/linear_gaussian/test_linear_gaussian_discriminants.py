@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 from scipy.stats import multivariate_t
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from dlatent.gaussian.discriminants import (
+from dlatent.gaussian.classes import (
     COVARIANCE_ROWS,
     MEAN_ROWS,
     SCALES,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dlatent.errors import DataError
-from dlatent.gaussian.directions import orthonormal
 from dlatent.gaussian.expectation import expect_moments
 from dlatent.gaussian.gram import DualSpace, dual_data, dual_solution, extended_frame, posterior_rows
 from dlatent.gaussian.maximisation import spare_log_likelihood
+from dlatent.operators.tall import orthonormal
 from tests.oracles import dense as oracles
 from tests.simulators import draw, hide, random_parameters, specification_of
 

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Block
 from dlatent.errors import DataError
-from dlatent.gaussian import kernel_passes
-from dlatent.gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product
+from dlatent.gaussian import kernel
+from dlatent.gaussian.kernel import KernelRequest, meet_kernel, meet_product
 from dlatent.operators.kernels import Kernel
 from dlatent.operators.tall import SymmetricTiles
 
@@ -24,7 +24,7 @@ K = np.exp(-0.3 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
 
 @pytest.fixture(autouse=True, params=[4, 512], ids=["several tiles", "one tile"])
 def tile(monkeypatch, request):
-    monkeypatch.setattr(kernel_passes, "TILE", request.param)
+    monkeypatch.setattr(kernel, "TILE", request.param)
 
 
 def test_products_of_both_blocks_add_up_to_those_of_the_kernel():

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from dlatent import PPCA
 from dlatent.arrays import Block
-from dlatent.gaussian.directions import orthonormal
 from dlatent.gaussian.expectation import expect_moments
 from dlatent.gaussian.maximisation import spare_log_likelihood
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import ProductRequest, block_products
+from dlatent.operators.tall import orthonormal
 from dlatent.solvers.moments.krylov import KrylovSpace
 from tests.law_examples import examples
 from tests.oracles import dense as oracles

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from dlatent import DataError
 from dlatent.arrays import Block, add
-from dlatent.gaussian import mixture as mixtures
-from dlatent.gaussian.mixture import (
+from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.mixture import statistics as mixtures
+from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
+    MixtureRows,
     SubsetRequest,
     block_mixture,
     block_subset,
@@ -22,7 +24,6 @@ from dlatent.gaussian.mixture import (
     maximise_mixture,
     mixture_sums,
 )
-from dlatent.gaussian.specification import Specification, View
 from tests.oracles.mixture import mixture_log_densities, simulate_mixture
 
 SEEDS = st.integers(0, 10_000)
@@ -69,7 +70,7 @@ def test_few_rows_at_a_time_are_all_rows(own_noise, monkeypatch):
     monkeypatch.setattr(mixtures, "CHUNK_BYTES", 8)
     for rows, whole in zip((data.features, sp.csr_array(data.features)), expected, strict=True):
         close(mixture_sums(rows, request), whole)
-        logs = mixtures.log_densities(rows, None, data.mixture)
+        logs = MixtureRows(data.mixture).log_density(rows, None)
         np.testing.assert_allclose(logs, mixture_log_densities(data.mixture, data.features), rtol=1e-10)
 
 

@@ -11,14 +11,13 @@ from dlatent.arrays import Block
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.missing_entries import incomplete, prior
 from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries, block_entry_sums
-from dlatent.gaussian.missing_entries.means import Means, shrunk_means
 from dlatent.gaussian.missing_entries.patterns import (
     PatternRequest,
     block_patterns,
     entries_of_patterns,
     few_buckets,
 )
-from dlatent.gaussian.missing_entries.prior import Priors
+from dlatent.gaussian.missing_entries.prior import Means, Priors, shrunk_means
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
 from tests.law_examples import examples

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import Ridge as PlainRidge
 
-from dlatent.gaussian.ridge import RidgeSums, prior_variances
-from dlatent.gaussian.ridge import ridge as of_sums
+from dlatent.gaussian.head import RidgeSums, prior_variances
+from dlatent.gaussian.head import ridge as of_sums
 
 
 def ridge(x, y):

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from dlatent import open_data, open_graph
 from dlatent.engine.connect import connect
-from dlatent.gaussian.held_out import Hiding, hidden_cells
+from dlatent.gaussian.missing_entries.incomplete import Hiding, hidden_cells
 from dlatent.solvers.smoothing import statistics as smoothing_sums
 from dlatent.solvers.smoothing.choice import _pass
 from dlatent.solvers.smoothing.statistics import (

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
-from dlatent.gaussian import softmax as rule
-from dlatent.gaussian.softmax import FOLDS, OFFSET_VARIANCE, VARIANCES, softmax
+from dlatent.gaussian import classes as rule
+from dlatent.gaussian.classes import FOLDS, OFFSET_VARIANCE, VARIANCES, softmax
 
 CLASSES = 4
 

@@ -24,7 +24,7 @@ from dlatent.gaussian.moments import (
     view_counts,
     view_variances,
 )
-from dlatent.gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
+from dlatent.gaussian.products import ProductRequest, block_feature_sums, block_products
 from tests.oracles import dense as oracles
 from tests.simulators import draw, hide, random_parameters, specification_of
 
@@ -104,7 +104,7 @@ def test_block_products_are_the_direct_sums(data, labelled, kind):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_feature_sums_are_the_direct_sums(data, labelled, kind):
-    request = FeatureRequest(SHIFT, data.specification.patterns, False)
+    request = MomentRequest(SHIFT, data.specification.patterns, False)
     found = gathered(block_feature_sums, request, data, labelled, kind=kind)
     moved = np.hstack([data.features - SHIFT, data.targets])
     for part, rows, width in zip(found, (moved[labelled], moved[~labelled]), (10, 7), strict=True):

@@ -8,14 +8,14 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Block
 from dlatent.errors import DataError
-from dlatent.gaussian.columns import by_columns, by_rows, sparse_times
-from dlatent.gaussian.directions import GrowingColumns, orthonormal
 from dlatent.gaussian.expectation import expect_moments
 from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.gaussian.maximisation import spare_log_likelihood
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import ProductRequest, block_products
 from dlatent.gaussian.specification import Specification, View
+from dlatent.operators.sparse import by_columns, by_rows, sparse_times
+from dlatent.operators.tall import GrowingColumns, orthonormal
 from dlatent.solvers.moments.rayleigh_ritz import Subspace, gradient_block, ritz_residuals
 from tests.oracles import dense as oracles
 from tests.simulators import draw, hide, random_parameters, specification_of
@@ -161,7 +161,7 @@ def test_no_more_directions_are_found_than_are_left(left):
 @pytest.mark.parametrize("width", [1, 32, 33, 50])
 @pytest.mark.parametrize("numbers", [1, 30 * 16, 10**6], ids=["one column", "sixteen columns", "all columns"])
 def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width, numbers, monkeypatch):
-    monkeypatch.setattr("dlatent.gaussian.columns.SLAB_BYTES", 8 * numbers)
+    monkeypatch.setattr("dlatent.operators.sparse.SLAB_BYTES", 8 * numbers)
     rng = np.random.default_rng(width)
     x = sp.random_array((30, 50), density=0.3, format="csr", rng=rng)
     right, left = rng.standard_normal((50, width)), np.asfortranarray(rng.standard_normal((30, width)))
@@ -183,8 +183,8 @@ def counted_words(rng, dtype):
 def test_a_pass_over_rows_by_columns_has_the_bits_of_one_by_rows(seed, dtype, shared, monkeypatch):
     rng = np.random.default_rng(seed)
     x = counted_words(rng, dtype)
-    monkeypatch.setattr("dlatent.gaussian.columns.SLAB_BYTES", 8 * 60 * (1 + seed))
-    monkeypatch.setattr("dlatent.gaussian.columns.ENTRIES_OF_PIECE", 4 + 8 * (seed % 2))
+    monkeypatch.setattr("dlatent.operators.sparse.SLAB_BYTES", 8 * 60 * (1 + seed))
+    monkeypatch.setattr("dlatent.operators.sparse.ENTRIES_OF_PIECE", 4 + 8 * (seed % 2))
     held = by_columns(x)
     assert len(held.pieces) == len(x.data) // (9 * (4 + 8 * (seed % 2))) > 1
     np.testing.assert_array_equal(by_rows(held).toarray(), x.toarray())

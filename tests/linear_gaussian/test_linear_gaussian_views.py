@@ -11,10 +11,16 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Block, add
 from dlatent.gaussian.expectation import ExpectationRequest, block_expectation
-from dlatent.gaussian.joint import JointRequest, MeanRequest, block_results, block_view_means, joint_scores
-from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
+from dlatent.gaussian.likelihood import (
+    JointRequest,
+    LikelihoodRequest,
+    block_log_likelihood,
+    block_results,
+    block_view_means,
+    joint_scores,
+)
 from dlatent.gaussian.moments import MomentRequest, block_moments
-from dlatent.gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
+from dlatent.gaussian.products import ProductRequest, block_feature_sums, block_products
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.views import Arrangement
 from tests.oracles import dense as oracles
@@ -60,7 +66,7 @@ def of_pattern(rows, number):
 def test_moments_and_feature_sums_are_the_direct_sums(case):
     blocks, arrangement, rows = case
     moments = summed(block_moments, MomentRequest(SHIFT, PATTERNS, False, arrangement), blocks)
-    features = summed(block_feature_sums, FeatureRequest(SHIFT, PATTERNS, False, arrangement), blocks)
+    features = summed(block_feature_sums, MomentRequest(SHIFT, PATTERNS, False, arrangement), blocks)
     for number, (part, sums) in enumerate(zip(moments, features, strict=True)):
         moved = of_pattern(rows, number) - SHIFT[places(PATTERNS[number])]
         assert part.samples == sums.samples == len(moved)
@@ -114,7 +120,7 @@ def test_rows_keep_their_order(case):
 
 def test_means_are_those_of_the_dense_views_of_a_block(case):
     blocks, arrangement, rows = case
-    found = block_view_means(blocks[0], MeanRequest(PATTERNS, arrangement))
+    found = block_view_means(blocks[0], (PATTERNS, arrangement))
     dense = np.repeat(arrangement.dense, SIZES)
     np.testing.assert_allclose(found, np.where(dense, rows[:5].mean(axis=0), 0.0), rtol=1e-12, atol=1e-14)
 

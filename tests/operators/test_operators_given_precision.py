@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.errors import DataError
-from dlatent.operators import given_precision, graph_precision
-from dlatent.operators.given_precision import GivenPrecision
+from dlatent.operators import graph_precision
+from dlatent.operators.sample_precision import GivenPrecision
 from tests.law_examples import examples
 
 
@@ -29,11 +29,11 @@ cases = st.builds(drawn, st.integers(2, 25), st.integers(0, 200))
 @given(cases)
 def test_determinant_inverse_and_rank_are_those_of_the_dense_matrix(dense):
     matrix = sp.csr_array(dense)
-    assert given_precision.rank(matrix) == len(dense)
+    assert graph_precision.rank(matrix, GivenPrecision()) == len(dense)
     expected = np.linalg.slogdet(dense)[1]
-    assert given_precision.log_determinant(matrix) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert graph_precision.log_determinant(matrix, GivenPrecision()) == pytest.approx(expected, rel=1e-9, abs=1e-9)
     rows = np.arange(len(dense))[::2]
-    found = given_precision.inverse_diagonal(matrix, rows)
+    found = graph_precision.inverse_diagonal(matrix, GivenPrecision(), rows)
     np.testing.assert_allclose(found, np.diag(np.linalg.inv(dense))[rows], rtol=1e-8)
 
 
@@ -47,27 +47,27 @@ def test_a_singular_matrix_has_the_rank_of_its_factor(n, seed, alone):
     dense[np.arange(n, n + alone - 1), np.arange(n, n + alone - 1)] = 2.0
     dense = (dense + dense.T) / 2
     matrix = sp.csr_array(dense)
-    assert given_precision.rank(matrix) == n - 1 + alone - 1
+    assert graph_precision.rank(matrix, GivenPrecision()) == n - 1 + alone - 1
     expected = np.log(np.linalg.eigvalsh(factor @ factor.T)).sum() + (alone - 1) * np.log(2.0)
-    assert given_precision.log_determinant(matrix) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    assert graph_precision.log_determinant(matrix, GivenPrecision()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
     with pytest.raises(DataError, match=r"needs a positive definite precision.*Δ \+ 1e-6 I"):
-        given_precision.inverse_diagonal(matrix, np.arange(n))
+        graph_precision.inverse_diagonal(matrix, GivenPrecision(), np.arange(n))
 
 
 @settings(max_examples=examples(20))
 @given(st.integers(3, 15), st.integers(0, 200), st.floats(-2.0, -1e-3))
 def test_a_negative_eigenvalue_is_named(n, seed, least):
     matrix = sp.csr_array(drawn(n, seed, least))
-    for of in (given_precision.rank, given_precision.log_determinant):
+    for of in (graph_precision.rank, graph_precision.log_determinant):
         with pytest.raises(DataError, match="its smallest eigenvalue is -"):
-            of(matrix)
+            of(matrix, GivenPrecision())
 
 
 def test_what_is_too_large_for_its_eigenvalues_must_be_definite(monkeypatch):
     singular = sp.csr_array(np.ones((5, 5)))
-    monkeypatch.setattr(given_precision, "EXACT_COMPONENT", 4)
+    monkeypatch.setattr(graph_precision, "EXACT_COMPONENT", 4)
     with pytest.raises(DataError, match=r"not positive definite, so that log\|Δ\| is not finite"):
-        given_precision.log_determinant(singular)
+        graph_precision.log_determinant(singular, GivenPrecision())
 
 
 def test_quadrature_is_exact_once_the_krylov_space_is_all():

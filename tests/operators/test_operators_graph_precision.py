@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dlatent.errors import DataError
 from dlatent.operators import graph_precision
-from dlatent.operators.graph_precision import Precision, estimated
+from dlatent.operators.graph_precision import estimated
+from dlatent.operators.sample_precision import Precision
 from tests.graphs import power_law_graph
 from tests.law_examples import examples
 

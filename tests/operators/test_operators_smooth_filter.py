@@ -15,9 +15,7 @@ from dlatent import open_data, open_graph, open_precision
 from dlatent.engine import exchange
 from dlatent.engine.connect import connect
 from dlatent.gaussian.specification import Specification, View
-from dlatent.operators.given_precision import GivenPrecision
-from dlatent.operators.graph_precision import Precision
-from dlatent.operators.sample_precision import SmoothFilter
+from dlatent.operators.sample_precision import GivenPrecision, Precision, SmoothFilter
 from dlatent.solvers.graph.samples import GraphSamples
 from dlatent.solvers.task import Relation
 from tests.graphs import power_law_graph

@@ -12,7 +12,7 @@ import xarray as xr
 from scipy.special import logsumexp
 
 from dlatent.arrays import Array
-from dlatent.gaussian.mixture import Mixture
+from dlatent.solvers.mixture.statistics import Mixture
 from dlatent.testing.conformance import Preset, Values
 from tests.oracles.dense import DenseModel, log_densities
 

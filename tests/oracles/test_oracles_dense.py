@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.gaussian.canonical import canonical
-from dlatent.gaussian.expectation import pattern_projection
-from dlatent.gaussian.likelihood import log_likelihoods, posterior_means, predict_view
+from dlatent.gaussian.expectation import pattern_projection, posterior_scores
+from dlatent.gaussian.likelihood import log_likelihoods, predict_view
 from tests.law_examples import examples
 from tests.oracles.dense import condition, dense, latent_given, log_densities, missing_given
 from tests.simulators import draw, random_parameters, specification_of
@@ -51,7 +51,8 @@ def test_posterior_of_the_latent_variables(noise, kind, seen):
     x = data.features if kind == "dense" else sp.csr_array(data.features)
     rows = data.stacked if seen == "features and targets" else without_targets(data)
     y = data.targets if seen == "features and targets" else None
-    z, about = posterior_means(x, y, data.parameters, data.specification)
+    views = ((x,), (0,)) if y is None else ((x, y), (0, 1))
+    z, about = posterior_scores(*views, data.parameters, data.specification)
     model = dense(data.parameters, data.specification.sizes)
     expected = [latent_given(model, row) for row in rows]
     np.testing.assert_allclose(z, [e.mean for e in expected], rtol=1e-9, atol=1e-9)
@@ -61,7 +62,7 @@ def test_posterior_of_the_latent_variables(noise, kind, seen):
 @pytest.mark.parametrize("noise", NOISES)
 def test_prediction_of_the_targets_and_its_variance(noise):
     data = drawn(noise=noise)
-    z, about = posterior_means(data.features, None, data.parameters, data.specification)
+    z, about = posterior_scores((data.features,), (0,), data.parameters, data.specification)
     found = predict_view(z, about, 1, data.parameters, data.specification)
     model = dense(data.parameters, data.specification.sizes)
     expected = [missing_given(model, row) for row in without_targets(data)]

@@ -13,19 +13,16 @@ from sklearn.mixture import GaussianMixture
 from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
-from dlatent.gaussian.mixture import (
-    Mixture,
-    MixtureRequest,
-    block_mixture,
-    log_densities,
-    maximise_mixture,
-    mixture_slope,
-    reconstructions,
-    responsibilities,
-    scores,
-)
 from dlatent.gaussian.specification import Specification, View
 from dlatent.solvers.mixture.fit import fit_mixture
+from dlatent.solvers.mixture.statistics import (
+    Mixture,
+    MixtureRequest,
+    MixtureRows,
+    block_mixture,
+    maximise_mixture,
+    mixture_slope,
+)
 from dlatent.solvers.solution import Options
 from tests.oracles.dense import DenseModel, latent_given, numerical_gradient
 from tests.oracles.mixture import joint_log_densities, mixture_log_densities, simulate_mixture
@@ -41,7 +38,7 @@ def case(own_noise, samples=40, features=6, *, separation=2.0, seed=0):
 
 
 def dense_model(mixture, number):
-    own = mixture.component(number)
+    own = mixture.components[number]
     return DenseModel(own.loadings, own.mean, np.broadcast_to(own.noise_variance, own.mean.shape))
 
 
@@ -51,8 +48,10 @@ def test_densities_and_responsibilities_are_those_of_the_definition(own_noise, f
     data, _ = case(own_noise)
     joint = joint_log_densities(data.mixture, data.features)
     rows = form(data.features)
-    np.testing.assert_allclose(log_densities(rows, None, data.mixture), logsumexp(joint, axis=1), rtol=1e-11)
-    np.testing.assert_allclose(responsibilities(rows, None, data.mixture), softmax(joint, axis=1), atol=1e-11)
+    np.testing.assert_allclose(MixtureRows(data.mixture).log_density(rows, None), logsumexp(joint, axis=1), rtol=1e-11)
+    np.testing.assert_allclose(
+        MixtureRows(data.mixture).responsibilities(rows, None), softmax(joint, axis=1), atol=1e-11
+    )
 
 
 @NOISES
@@ -62,7 +61,7 @@ def test_densities_keep_their_digits_where_noise_is_next_to_nothing(own_noise):
     rows = simulate_mixture(30, 6, noise=2e-10, own_noise=own_noise, separation=2.0).features
     # C of condition 1e10 leaves the dense density few digits; in high precision it has them.
     expected = [_log_density_in_quadruple(small, row) for row in rows]
-    np.testing.assert_allclose(log_densities(rows, None, small), expected, rtol=1e-9)
+    np.testing.assert_allclose(MixtureRows(small).log_density(rows, None), expected, rtol=1e-9)
 
 
 def _log_density_in_quadruple(mixture, row):
@@ -84,12 +83,13 @@ def _log_density_in_quadruple(mixture, row):
 @NOISES
 def test_scores_are_those_of_the_likeliest_component(own_noise, form):
     data, _ = case(own_noise)
-    found, again = (f(form(data.features), None, data.mixture) for f in (scores, reconstructions))
+    rows, x = MixtureRows(data.mixture), form(data.features)
+    found, again = rows.scores(x, None), rows.reconstructions(x, None)
     for row, z, x in zip(data.features, found, again, strict=True):
         best = int(joint_log_densities(data.mixture, row[None])[0].argmax())
         expected = latent_given(dense_model(data.mixture, best), row).mean
         np.testing.assert_allclose(z, expected, rtol=1e-9, atol=1e-11)
-        own = data.mixture.component(best)
+        own = data.mixture.components[best]
         np.testing.assert_allclose(x, own.loadings @ expected + own.mean, rtol=1e-9, atol=1e-11)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dlatent.arrays import Block
 from dlatent.errors import StoreError
-from dlatent.gaussian.kernel_passes import TriangleRequest, block_triangle
+from dlatent.gaussian.kernel import TriangleRequest, block_triangle
 from dlatent.stores.sinks import TileSink, chunk_columns, open_tiles
 
 EDGES = (0, 5, 6, 13, 20)

@@ -31,10 +31,10 @@ from dlatent.gaussian.missing_entries.observed import (
     require_not_infinite,
     rows_of,
 )
-from dlatent.gaussian.moments import check_rows
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.batched import inverted, packed_squares, triangle, unpacked
+from dlatent.gaussian.views import check_rows
+from dlatent.operators.symmetric import inverted, packed_squares, triangle, unpacked
 
 
 class Entries(NamedTuple):
@@ -84,7 +84,8 @@ class Posterior(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What the features say of z: packed E[w_j w_jᵀ]/ψ_j, and 1 to count with (K(K+1)/2 + 1, D), and w_j/ψ_j (K, D)."""
+    """Weights of the features in the posterior of z: packed E[w_j w_jᵀ]/ψ_j, and 1 to count with (K(K+1)/2 + 1, D), and
+    w_j/ψ_j (K, D)."""
 
     pairs: Array
     single: Array
@@ -99,18 +100,18 @@ def weights_of(loadings: Array, noise: Array, spread: Array | None = None) -> We
 
 
 def posterior(rows: Observed, weights: Weights) -> Posterior:
-    """What the observed entries of rows say of z; O(D K²) a row."""
+    """The posterior of z given the observed entries of rows; O(D K²) a row."""
     k = len(weights.single)
     seen = rows.masked(weights.pairs)
     precision = unpacked(seen[:-1], k)
     precision[np.arange(k), np.arange(k)] += 1.0
     covariance, log_determinant = inverted(precision.copy())
     projected = rows.projected(weights.single)
-    own = rows.spread(covariance)
-    mean = np.einsum("ijn,jn->in", own, projected)
+    each = rows.spread(covariance)
+    mean = np.einsum("ijn,jn->in", each, projected)
     # Where the noise is small, Σ r²/ψ and its explained part are large and nearly equal: refine the solution once.
     residual = projected - np.einsum("ijn,jn->in", rows.spread(precision), mean)
-    mean += np.einsum("ijn,jn->in", own, residual)
+    mean += np.einsum("ijn,jn->in", each, residual)
     return Posterior(mean, covariance, log_determinant, seen[-1], projected)
 
 
@@ -122,8 +123,7 @@ def _statistics(rows: Observed, weights: Weights, noise: Array, constants: Array
     joint[:k], joint[k] = about.mean, 1.0
     moments = np.empty((len(first), count))
     np.multiply(joint[first], joint[second], out=moments)
-    inside = first < k
-    inside &= second < k
+    inside = (first < k) & (second < k)
     moments[inside] += rows.spread(about.covariance[first[inside], second[inside]])
     seen = rows.summed(moments)
     energy = rows.energies()
@@ -230,17 +230,16 @@ def block_entry_sums(block: Block, shift: Array) -> EntrySums:
     features = rows_of(block)
     width = len(shift)
     buckets = None if isinstance(features, sp.csr_array) else np.zeros(BUCKETS)
-    found = EntrySums(np.zeros(width + 1), np.zeros(width), np.zeros(width), np.zeros(width), buckets)
+    total = EntrySums(np.zeros(width + 1), np.zeros(width), np.zeros(width), np.zeros(width), buckets)
     for at in chunks(features, 1):
         rows = observed(features[at], shift, np.ones(width))
         one = np.ones((1, at.stop - at.start))
         entries = rows.spread(rows.masked(np.ones((1, width))))[0].astype(np.intp)
         lengths = np.bincount(entries, minlength=width + 1).astype(np.float64)
-        sums = rows.summed(one)[0], rows.weighted(one)[0], rows.energies()
         counts = None if isinstance(features, sp.csr_array) else bucket_counts(features[at])
-        found = add(found, EntrySums(lengths, *sums, counts))
-    require_not_infinite(block, features, found.energy)
-    return found
+        total = add(total, EntrySums(lengths, rows.summed(one)[0], rows.weighted(one)[0], rows.energies(), counts))
+    require_not_infinite(block, features, total.energy)
+    return total
 
 
 class CompleteRequest(NamedTuple):
@@ -262,16 +261,8 @@ def block_complete_sums(block: Block, request: CompleteRequest) -> EntrySums:
 
 def block_observed_mean(block: Block, request: None) -> Array:
     """Mean of the observed entries of each feature of a block (D,), 0 where there are none: an initial mean."""
-    width = rows_of(block).shape[1]
-    found = block_entry_sums(block, np.zeros(width))
-    return found.total / np.maximum(found.counts, 1.0)
-
-
-class PairRequest(NamedTuple):
-    """The shift and the scale (D,) of the rows u = (x − shift)/scale."""
-
-    shift: Array
-    scale: Array
+    sums = block_entry_sums(block, np.zeros(rows_of(block).shape[1]))
+    return sums.total / np.maximum(sums.counts, 1.0)
 
 
 class PairSums(NamedTuple):
@@ -281,15 +272,15 @@ class PairSums(NamedTuple):
     counts: Array
 
 
-def block_pairs(block: Block, request: PairRequest) -> PairSums:
-    """Sums of pairs of features of a block of dense rows; additive, O(n D²)."""
-    features, width = rows_of(block), len(request.shift)
-    found = PairSums(np.zeros((width, width)), np.zeros((width, width)))
+def block_pairs(block: Block, request: tuple[Array, Array]) -> PairSums:
+    """Sums of pairs of features of a block of dense rows u = (x − shift)/scale, both (D,); additive, O(n D²)."""
+    features, width = rows_of(block), len(request[0])
+    total = PairSums(*np.zeros((2, width, width)))
     for at in chunks(features, 1):
         residuals = np.asarray(observed(features[at], *request).residuals)
         seen = (~np.isnan(np.asarray(features[at]))).astype(np.float64)
-        found = add(found, PairSums(residuals.T @ residuals, seen.T @ seen))
-    return found
+        total = add(total, PairSums(residuals.T @ residuals, seen.T @ seen))
+    return total
 
 
 class SketchRequest(NamedTuple):

@@ -15,7 +15,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError, number_of
-from dlatent.gaussian.columns import entries_squared, with_data
+from dlatent.gaussian.views import bad_entry
+from dlatent.operators.sparse import column_sums, entries_squared, with_data
 
 DENSE_CELLS = 1 << 19
 """Cells of the dense rows that are worked on at a time: 4 MiB of residuals."""
@@ -26,88 +27,67 @@ BUCKETS = 4096
 ONE = np.float64(1.0).view(np.int64)
 """The bits of 1."""
 FEW = 0.04
-"""Part of the cells of a dense chunk below which the observed, or the missing ones, are worth a sparse matrix."""
+"""Fraction of the cells of a dense chunk below which the observed, or the missing ones, are worth a sparse matrix."""
 
 
 class Observed(NamedTuple):
-    """Some rows: residuals (n, D), zero where missing, and their mask.
+    """Some rows: residuals (n, D), zero where missing, and their masks.
 
-    The mask is one of `mask` (n, D) of 0 and 1, `present` (n, D) sparse ones at the observed entries, or `absent` (n,
-    D) sparse ones at the missing entries.  `owner` (n,) is None, or which row of these, the distinct masks, each row
-    has.
+    `mask` (masks, D) is 0 and 1, or sparse ones: at the observed entries, or where it is `absent` at the missing ones.
+    `owner` (n,) is None, or which row of these, the distinct masks, each row has.
     """
 
     residuals: Features
-    mask: Array | None
-    present: sp.csr_array | None
-    absent: sp.csr_array | None
-    owner: np.ndarray | None
-
-    @property
-    def masks(self) -> int:
-        """Number of distinct masks that are held."""
-        held = next(m for m in (self.mask, self.present, self.absent) if m is not None)
-        return int(held.shape[0])
+    mask: Features
+    absent: bool = False
+    owner: np.ndarray | None = None
 
     def masked(self, weights: Array) -> Array:
         """Σ_j m_ij w_j for each distinct mask i: (c, masks) from weights (c, D)."""
-        if self.mask is not None:
-            return np.asarray(weights @ self.mask.T)
-        if self.present is not None:
-            return _sparse_times(self.present, weights)
-        assert self.absent is not None
-        return np.asarray(weights.sum(axis=1)[:, None] - _sparse_times(self.absent, weights))
+        product = _times(self.mask, weights)
+        return weights.sum(axis=1)[:, None] - product if self.absent else product
 
     def summed(self, values: Array) -> Array:
         """Σ_i m_ij e_i for each feature j: (c, D) from values (c, n) of the rows."""
-        each = values if self.owner is None else _grouped(values, self.owner, self.masks)
-        if self.mask is not None:
-            return np.asarray(each @ self.mask)
-        if self.present is not None:
-            return _sparse_summed(self.present, each)
-        assert self.absent is not None
-        return np.asarray(each.sum(axis=1)[:, None] - _sparse_summed(self.absent, each))
+        each = values if self.owner is None else _grouped(values, self.owner, self.mask.shape[0])
+        total = _summed(self.mask, each)
+        return each.sum(axis=1)[:, None] - total if self.absent else total
 
     def projected(self, weights: Array) -> Array:
         """Σ_j r_ij w_j: (c, n) from weights (c, D)."""
-        if isinstance(self.residuals, sp.csr_array):
-            return _sparse_times(self.residuals, weights)
-        return np.asarray(weights @ self.residuals.T)
+        return _times(self.residuals, weights)
 
     def weighted(self, values: Array) -> Array:
         """Σ_i r_ij e_i: (c, D) from values (c, n)."""
-        if isinstance(self.residuals, sp.csr_array):
-            return _sparse_summed(self.residuals, values)
-        return np.asarray(values @ self.residuals)
-
-    def squares(self) -> Features:
-        """r² (n, D)."""
-        if isinstance(self.residuals, sp.csr_array):
-            return entries_squared(self.residuals)
-        return self.residuals * self.residuals
+        return _summed(self.residuals, values)
 
     def energies(self) -> Array:
         """Σ_i r_ij² for each feature (D,)."""
         if isinstance(self.residuals, sp.csr_array):
-            data, columns = self.residuals.data, self.residuals.indices
-            return np.bincount(columns, weights=data**2, minlength=self.residuals.shape[1]).astype(np.float64)
+            return column_sums(self.residuals, squared=True)
         return np.asarray(np.einsum("ij,ij->j", self.residuals, self.residuals))
 
     def distances(self, precision: Array) -> Array:
         """Σ_j r_ij² p_j for each row (n,), with precisions p (D,)."""
-        return np.asarray(self.squares() @ precision)
+        if isinstance(self.residuals, sp.csr_array):
+            return np.asarray(entries_squared(self.residuals) @ precision)
+        return np.asarray((self.residuals * self.residuals) @ precision)
 
     def spread(self, values: Array) -> Array:
         """Values (…, masks) of the distinct masks for every row: (…, n)."""
         return values if self.owner is None else values[..., self.owner]
 
 
-def _sparse_times(matrix: sp.csr_array, weights: Array) -> Array:
-    return np.ascontiguousarray(np.asarray(matrix @ np.ascontiguousarray(weights.T)).T)
+def _times(rows: Features, weights: Array) -> Array:
+    if isinstance(rows, sp.csr_array):
+        return np.ascontiguousarray(np.asarray(rows @ np.ascontiguousarray(weights.T)).T)
+    return np.asarray(weights @ rows.T)
 
 
-def _sparse_summed(matrix: sp.csr_array, values: Array) -> Array:
-    return np.asarray(matrix.T @ np.ascontiguousarray(values.T)).T
+def _summed(rows: Features, values: Array) -> Array:
+    if isinstance(rows, sp.csr_array):
+        return np.asarray(rows.T @ np.ascontiguousarray(values.T)).T
+    return np.asarray(values @ rows)
 
 
 def _grouped(values: Array, owner: np.ndarray, count: int) -> Array:
@@ -172,14 +152,14 @@ def observed(features: Features, centre: Array, scale: Array, buffers: Buffers |
     kept -= 1
     np.bitwise_and(bits, kept, out=bits)
     if count < FEW * absent.size:
-        own, owner = _distinct(absent) if count else (absent[:1], np.zeros(len(absent), dtype=np.intp))
-        return Observed(residuals, None, None, sp.csr_array(own, dtype=np.float64), owner)
-    own, owner = _distinct(absent)
+        masks, owner = _distinct(absent) if count else (absent[:1], np.zeros(len(absent), dtype=np.intp))
+        return Observed(residuals, sp.csr_array(masks, dtype=np.float64), True, owner)
+    masks, owner = _distinct(absent)
     if count > (1.0 - FEW) * absent.size:
-        return Observed(residuals, None, sp.csr_array(~own, dtype=np.float64), None, owner)
+        return Observed(residuals, sp.csr_array(~masks, dtype=np.float64), owner=owner)
     if owner is None:
-        return Observed(residuals, np.bitwise_and(kept, ONE, out=kept).view(np.float64), None, None, None)
-    return Observed(residuals, np.subtract(1.0, own, out=mask[: len(own)]), None, None, owner)
+        return Observed(residuals, np.bitwise_and(kept, ONE, out=kept).view(np.float64))
+    return Observed(residuals, np.subtract(1.0, masks, out=mask[: len(masks)]), owner=owner)
 
 
 def _distinct(masks: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -216,7 +196,7 @@ def mask_keys(masks: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _odd_numbers(count: int) -> np.ndarray:
-    """The same odd factors everywhere; a generator takes longer to make than a block of few rows to hash."""
+    """Odd factors, equal everywhere; a generator takes longer to make than a block of few rows to hash."""
     return np.random.default_rng(0).integers(2**63, size=count, dtype=np.uint64) * 2 + 1
 
 
@@ -228,29 +208,24 @@ def _from_sparse(features: sp.csr_array, centre: Array, scale: Array) -> Observe
         features = sp.csr_array((values[kept], features.indices[kept], ends), shape=features.shape)
         values = features.data
     residuals = with_data(features, np.asarray(values, dtype=np.float64))
-    return Observed(residuals, None, with_data(features, np.ones(len(values))), None, None)
+    return Observed(residuals, with_data(features, np.ones(len(values))))
 
 
 def require_not_infinite(block: Block, features: Features, energy: Array) -> None:
     """Refuse infinite entries, found by the sums of squares (D,) of the columns, naming row, column and block."""
     if np.isfinite(energy).all():
         return
-    if isinstance(features, sp.csr_array):
-        places = np.flatnonzero(np.isinf(features.data))
-        rows = np.searchsorted(features.indptr, places, side="right") - 1
-        columns: np.ndarray = features.indices[places]
-    else:
-        rows, columns = np.nonzero(np.isinf(features))
-    if not len(rows):
+    bad = bad_entry(features, holes=True)
+    if bad is None:
         raise DataError(
             f"the squares of a column overflow in block {block.index} (rows {block.start}–"
             f"{block.start + block.rows - 1}); rescale the data"
         )
-    among = number_of(len(rows), "entry of the block is", "entries of the block are")
+    among = number_of(bad.all, "entry of the block is", "entries of the block are")
     raise DataError(
-        f"row {block.start + int(rows[0])}, column {int(columns[0])} (block {block.index}) is infinite, and "
+        f"row {block.start + bad.row}, column {bad.column} (block {block.index}) is infinite, and "
         f"{among}; make them NaN if they are missing, or correct them",
-        column=int(columns[0]),
+        column=bad.column,
     )
 
 

@@ -17,7 +17,7 @@ from dlatent.gaussian.expectation import LOG_2PI, projection
 from dlatent.gaussian.missing_entries.entries import Entries, EntryRequest, PairSums
 from dlatent.gaussian.missing_entries.observed import chunks, mask_buckets, observed, rows_of
 from dlatent.gaussian.moments import PatternMoments, recentred
-from dlatent.operators.batched import triangle
+from dlatent.operators.symmetric import triangle
 
 MOST = 32
 """Distinct masks that count as few."""
@@ -47,8 +47,8 @@ def few_buckets(counts: Array | None, features: int) -> np.ndarray | None:
     """The buckets that occur, where they are few enough to hold a Gram matrix of each; else None."""
     if counts is None:
         return None
-    found = np.flatnonzero(counts)
-    return found if len(found) <= MOST and len(found) * features**2 <= LARGEST else None
+    buckets = np.flatnonzero(counts)
+    return buckets if len(buckets) <= MOST and len(buckets) * features**2 <= LARGEST else None
 
 
 def block_patterns(block: Block, request: PatternRequest) -> MaskMoments:
@@ -57,17 +57,17 @@ def block_patterns(block: Block, request: PatternRequest) -> MaskMoments:
     assert not isinstance(features, sp.csr_array)
     size, width = len(request.buckets), len(request.shift)
     masks, total, gram = np.zeros((size, width)), np.zeros((size, width)), np.zeros((size, width, width))
-    found = MaskMoments(np.zeros(size), masks, total, gram)
+    sums = MaskMoments(np.zeros(size), masks, total, gram)
     for at in chunks(features, width):
         places = mask_buckets(features[at])
         rows = observed(features[at], request.shift, request.scale).residuals
         for number, bucket in enumerate(request.buckets):
-            own = np.asarray(rows[places == bucket])
-            found.samples[number] += len(own)
-            found.masks[number] += (~np.isnan(features[at][places == bucket])).sum(axis=0)
-            found.total[number] += own.sum(axis=0)
-            found.gram[number] += own.T @ own
-    return found
+            inside = np.asarray(rows[places == bucket])
+            sums.samples[number] += len(inside)
+            sums.masks[number] += (~np.isnan(features[at][places == bucket])).sum(axis=0)
+            sums.total[number] += inside.sum(axis=0)
+            sums.gram[number] += inside.T @ inside
+    return sums
 
 
 def distinct(sums: MaskMoments) -> bool:
@@ -76,7 +76,7 @@ def distinct(sums: MaskMoments) -> bool:
 
 
 def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
-    """What `block_entries` gives for all rows together, from the moments of their masks; O(P D² K).
+    """The statistics of `block_entries` for all rows together, from the moments of their masks; O(P D² K).
 
     The sums are in the units of the request, about its shift.
     """
@@ -89,20 +89,20 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         at = np.flatnonzero(mask)
         if not len(at):
             continue
-        found = recentred(PatternMoments(float(count), total[at], gram[np.ix_(at, at)]), parameters.mean[at])
-        own = parameters.of(at)
-        about = projection(own.loadings, noise[at], own.loadings_covariance)
-        gram_b = found.gram @ about.coefficients.T
-        mean = about.coefficients @ found.total
+        moments = recentred(PatternMoments(float(count), total[at], gram[np.ix_(at, at)]), parameters.mean[at])
+        seen = parameters.of(at)
+        about = projection(seen.loadings, noise[at], seen.loadings_covariance)
+        gram_b = moments.gram @ about.coefficients.T
+        mean = about.coefficients @ moments.total
         joint = np.block([[count * about.covariance + about.coefficients @ gram_b, mean[:, None]], [mean, count]])
-        squares = np.diag(found.gram)
+        squares = np.diag(moments.gram)
         explained = float(np.sum(gram_b * (parameters.loadings[at] / noise[at, None])))
-        constant = len(at) * LOG_2PI + about.constant + own.uncertainty(noise[at]).sum()
+        constant = len(at) * LOG_2PI + about.constant + seen.uncertainty(noise[at]).sum()
         value -= 0.5 * (count * constant + (squares / noise[at]).sum() - explained)
         packed[:, at] += joint[first, second][:, None]
         latent += joint[first, second]
         cross[:k, at] += gram_b.T
-        cross[k, at] += found.total
+        cross[k, at] += moments.total
         energy[at] += squares
         if parameters.loadings_covariance is not None:
             variance = np.diag(about.covariance)

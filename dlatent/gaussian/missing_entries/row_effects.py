@@ -13,7 +13,7 @@ from dlatent.gaussian.missing_entries.entries import Entries, expanded, maximise
 from dlatent.gaussian.missing_entries.prior import EVIDENCE, Priors, maximise_bound, turned
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.batched import triangle, unpacked
+from dlatent.operators.symmetric import triangle, unpacked
 
 SMALLEST_LEVEL = 0.1
 """Deviation of the levels that a start has at least, in units in which features have variance 1."""

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from dlatent.arrays import Array, Features, Integers
-from dlatent.gaussian.directions import orthonormal
 from dlatent.gaussian.gram import DualData, DualSolution, DualSpace, dual_data, dual_solution, leading
-from dlatent.gaussian.kernel_map import KernelMap
-from dlatent.gaussian.kernel_passes import (
+from dlatent.gaussian.kernel import (
     GivenRows,
+    KernelMap,
     KernelRequest,
     SurveyRequest,
     block_given,
@@ -29,9 +28,9 @@ from dlatent.gaussian.kernel_passes import (
     stacked,
 )
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.far_columns import far_columns
 from dlatent.operators.kernels import Kernel, centred_kernel, median_gamma
-from dlatent.operators.tall import SymmetricTiles
+from dlatent.operators.sparse import far_columns
+from dlatent.operators.tall import SymmetricTiles, orthonormal
 from dlatent.passes import Pass, Run, tile_pass
 from dlatent.solvers.costs import FULL_EIGEN
 from dlatent.solvers.moments.maximum import finished

@@ -9,11 +9,11 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.dimension import chosen_components
-from dlatent.gaussian.directions import fresh_directions
-from dlatent.gaussian.kernel_passes import LiftRequest, block_lift
+from dlatent.gaussian.kernel import LiftRequest, block_lift
 from dlatent.gaussian.parameters import Parameters
-from dlatent.operators.eigen import top_eigenvalues
 from dlatent.operators.kernels import Kernel, centred_kernel
+from dlatent.operators.symmetric import top_eigenvalues
+from dlatent.operators.tall import fresh_directions
 from dlatent.passes import Pass, Resources, Run
 from dlatent.solvers.costs import (
     DECODE_RATE,

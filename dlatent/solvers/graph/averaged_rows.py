@@ -20,13 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Rows
-from dlatent.gaussian.columns import with_data
-from dlatent.gaussian.held_out import FOLDS, Hiding, held_out_cells, hidden
 from dlatent.gaussian.missing_entries import incomplete
+from dlatent.gaussian.missing_entries.incomplete import FOLDS, Hiding, held_out_cells, hidden
 from dlatent.gaussian.missing_entries.observed import chunks, observed, require_not_infinite
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.operators.sample_precision import SamplePrecision
+from dlatent.operators.sparse import with_data
 from dlatent.passes import Pass, Run
 from dlatent.solvers.graph.statistics import way_of
 

@@ -21,8 +21,9 @@ from dlatent.gaussian.moments import Moments, counts_alone
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.far_columns import far_part
-from dlatent.operators.graph_precision import NULL, Precision
+from dlatent.operators.graph_precision import NULL
+from dlatent.operators.sample_precision import Precision
+from dlatent.operators.sparse import far_part
 from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import make_solution, noise_floors, require_variation
 from dlatent.solvers.graph.statistics import (

@@ -27,7 +27,8 @@ from dlatent.gaussian.expectation import expect_moments, pattern_projection
 from dlatent.gaussian.moments import Moments, PatternMoments, recentred
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.graph_precision import Precision, completed
+from dlatent.operators.graph_precision import completed
+from dlatent.operators.sample_precision import Precision
 from dlatent.solvers.graph.statistics import GraphRequest, moment_rows
 
 

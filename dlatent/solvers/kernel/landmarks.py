@@ -9,8 +9,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.gaussian.gram import span_solution
-from dlatent.gaussian.kernel_map import KernelMap
-from dlatent.gaussian.kernel_passes import LandmarkRequest, block_landmarks
+from dlatent.gaussian.kernel import KernelMap, LandmarkRequest, block_landmarks
 from dlatent.gaussian.moments import CHUNK_ROWS, MomentRequest, Moments, centred
 from dlatent.gaussian.specification import Specification
 from dlatent.operators.kernels import LandmarkMap

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.gaussian.directions import fresh_directions
-from dlatent.gaussian.kernel_passes import (
+from dlatent.gaussian.kernel import (
     CHUNK,
     KernelRequest,
     TriangleRequest,
@@ -22,6 +21,7 @@ from dlatent.gaussian.kernel_passes import (
     meet_write,
 )
 from dlatent.operators.kernels import Kernel
+from dlatent.operators.tall import fresh_directions
 from dlatent.order import MOST_STRETCHES
 from dlatent.passes import Pass, Resources, Run, pair_pass
 from dlatent.solvers.costs import (

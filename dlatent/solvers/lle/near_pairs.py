@@ -21,7 +21,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Dense, Features, Integers
-from dlatent.gaussian.columns import rows_about
+from dlatent.operators.sparse import rows_about
 
 MOST_PENDING = 3
 """The nearest candidates are picked when there are so many for each neighbour that is sought."""

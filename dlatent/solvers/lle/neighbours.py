@@ -15,8 +15,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, Integers
 from dlatent.errors import DataError
-from dlatent.gaussian.columns import rows_about
-from dlatent.gaussian.moments import require_finite
+from dlatent.gaussian.views import require_finite
+from dlatent.operators.sparse import rows_about
 from dlatent.solvers.lle.near_pairs import (
     Neighbours,
     Points,

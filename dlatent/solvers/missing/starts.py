@@ -13,7 +13,6 @@ from dlatent.errors import DataError
 from dlatent.gaussian.factor_analysis import factors
 from dlatent.gaussian.missing_entries.entries import (
     EntrySums,
-    PairRequest,
     PairSums,
     SketchRequest,
     block_pairs,
@@ -24,7 +23,7 @@ from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.gaussian.spectral import complete
-from dlatent.operators.eigen import top_eigenvalues
+from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import noise_floors, require_variation
 from dlatent.solvers.solution import Options
@@ -124,7 +123,7 @@ def found_start(
     if patterns is not None:
         return _pairwise_start(pairs_of_patterns(patterns), specification, sums.samples, options)
     if sums.buckets is not None and len(units.shift) <= PAIRWISE:
-        pairs: PairSums = run(Pass(block_pairs, PairRequest(units.shift, units.scale), name="pairs"))
+        pairs: PairSums = run(Pass(block_pairs, (units.shift, units.scale), name="pairs"))
         return _pairwise_start(pairs, specification, sums.samples, options)
     product, directions = _sketches(run, specification, units, options)
     return _sketched_start(product, directions, specification, units, sums.samples, options)

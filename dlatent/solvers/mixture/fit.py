@@ -14,8 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
-from dlatent.gaussian.columns import column_sums, rows_about, times
-from dlatent.gaussian.mixture import (
+from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Specification
+from dlatent.operators.sparse import column_sums, rows_about, times
+from dlatent.passes import Pass, Run
+from dlatent.solvers.acceleration import accelerate
+from dlatent.solvers.diagnostics import at_floors, noise_floors, require_variation, unfinished
+from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
     MixtureSums,
@@ -29,11 +34,6 @@ from dlatent.gaussian.mixture import (
     mixture_slope,
     mixture_sums,
 )
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
-from dlatent.passes import Pass, Run
-from dlatent.solvers.acceleration import accelerate
-from dlatent.solvers.diagnostics import at_floors, noise_floors, require_variation, unfinished
 from dlatent.solvers.plan import Problem
 from dlatent.solvers.solution import History, Iteration, Options, Report, Solution
 from dlatent.solvers.task import Task

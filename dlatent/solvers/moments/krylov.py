@@ -16,12 +16,12 @@ import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array
-from dlatent.gaussian.directions import DROP, GrowingColumns, orthonormal, principal_directions
 from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts, PatternSums
 from dlatent.gaussian.specification import Specification
 from dlatent.operators import tall
+from dlatent.operators.tall import DROP, GrowingColumns, orthonormal, principal_directions
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.gaussian.dimension import chosen_components
-from dlatent.gaussian.directions import fresh_directions
 from dlatent.gaussian.factor_analysis import factors
 from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import (
@@ -28,7 +27,8 @@ from dlatent.gaussian.products import (
 )
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.spectral import ppca
-from dlatent.operators.eigen import top_eigenvalues
+from dlatent.operators.symmetric import top_eigenvalues
+from dlatent.operators.tall import fresh_directions
 from dlatent.solvers.acceleration import accelerate
 from dlatent.solvers.best_maximum import best_of, of_views
 from dlatent.solvers.costs import FULL_EIGEN

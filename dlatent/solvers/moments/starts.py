@@ -12,7 +12,7 @@ from dlatent.gaussian.moments import Moments, PatternMoments, centred, view_coun
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.gaussian.spectral import Profile, near_best
-from dlatent.operators.eigen import top_eigenpairs
+from dlatent.operators.symmetric import top_eigenpairs
 
 LITTLE_NOISE = 1e-2
 """Part of a view's mean variance that counts as little noise for a start."""

@@ -14,11 +14,11 @@ import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array
-from dlatent.gaussian.directions import fresh_directions, orthonormal
 from dlatent.gaussian.moments import Moments, centred, view_variances
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts
 from dlatent.gaussian.specification import Specification
+from dlatent.operators.tall import fresh_directions, orthonormal
 from dlatent.solvers.diagnostics import require_variation, view_floors
 from dlatent.solvers.moments.krylov import KrylovSpace
 from dlatent.solvers.moments.rayleigh_ritz import Subspace

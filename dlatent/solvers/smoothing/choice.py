@@ -16,10 +16,10 @@ import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array, Block
-from dlatent.gaussian.held_out import Hiding
 from dlatent.gaussian.missing_entries.entries import EntrySums, block_entry_sums
-from dlatent.operators.far_columns import far_part
+from dlatent.gaussian.missing_entries.incomplete import Hiding
 from dlatent.operators.sample_precision import SmoothFilter
+from dlatent.operators.sparse import far_part
 from dlatent.passes import Pass, Run, neighbour_pass
 from dlatent.solvers.costs import COMPARED_ITERATIONS, COMPARED_STEPS, OVERSAMPLING, compared_together
 from dlatent.solvers.graph.averaged_rows import Averaging, ExpectedRequest, averaged, expected_cells

@@ -23,11 +23,11 @@ import scipy.linalg as la
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, Rows
-from dlatent.gaussian.columns import column_sums, rows_about
-from dlatent.gaussian.held_out import FOLDS, Hiding, hidden_cells
-from dlatent.gaussian.moments import check_rows
+from dlatent.gaussian.missing_entries.incomplete import FOLDS, Hiding, hidden_cells
 from dlatent.gaussian.products import projected, weighted_sums
+from dlatent.gaussian.views import check_rows
 from dlatent.operators.sample_precision import coefficients
+from dlatent.operators.sparse import column_sums, rows_about
 from dlatent.solvers.task import Comparison
 
 CHUNK_ENTRIES = 1_000_000

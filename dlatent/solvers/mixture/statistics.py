@@ -12,28 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array, Block, Features, add
 from dlatent.gaussian.canonical import canonical
-from dlatent.gaussian.columns import entries_squared, rows_about, sparse_times, times
 from dlatent.gaussian.expectation import LOG_2PI, Latent, Projection, joined, projection
 from dlatent.gaussian.maximisation import maximise, slope
+from dlatent.gaussian.moments import MomentRequest
 from dlatent.gaussian.parameters import LARGEST_LOG, Parameters
-from dlatent.gaussian.products import CHUNK_BYTES, SMALLEST_CHUNK, FeatureRequest, FeatureSums
+from dlatent.gaussian.products import CHUNK_BYTES, SMALLEST_CHUNK, FeatureSums
 from dlatent.gaussian.products import block_feature_sums as feature_sums
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.far_columns import far_part
+from dlatent.operators.sparse import entries_squared, far_part, rows_about, sparse_times, times
 
 SMALLEST_WEIGHT = 1e-300
 """Stands for the weight 0 in logarithms."""
 FADED = 1e-8
 """Samples in all below which a component keeps its parameters: nothing is left to estimate them from."""
 SMALL_NOISE = 1e-4
-"""Part of a feature's mean square that the noise must have for distances to keep twelve digits as sums of products."""
+"""Noise over a feature's mean square that distances need to keep twelve digits as sums of products."""
 TIES = 6
 """Decimals of the weights that decide the order of the components."""
 
@@ -64,14 +65,10 @@ class Mixture(NamedTuple):
             np.exp(np.clip(noise, -LARGEST_LOG, LARGEST_LOG)).reshape(self.noise_variance.shape),
         )
 
-    def component(self, number: int) -> Parameters:
-        """The parameters of one component."""
-        return Parameters(self.loadings[number], self.mean[number], self.noise_variance[number])
-
     @property
     def components(self) -> tuple[Parameters, ...]:
         """The parameters of all of them."""
-        return tuple(self.component(number) for number in range(len(self.weights)))
+        return tuple(map(Parameters, self.loadings, self.mean, self.noise_variance))
 
     def moved(self, by: Array) -> Mixture:
         """The mixture with (D,) added to all means."""
@@ -102,7 +99,8 @@ def canonical_mixture(mixture: Mixture, specification: Specification) -> Mixture
     their means, and the loadings of each in canonical form."""
     # The last key counts most.
     order = np.lexsort((*mixture.mean.T[::-1], -mixture.weights.round(TIES)))
-    return mixture_of(mixture.weights[order], tuple(canonical(mixture.component(m), specification) for m in order))
+    components = mixture.components
+    return mixture_of(mixture.weights[order], tuple(canonical(components[m], specification) for m in order))
 
 
 class MixtureRequest(NamedTuple):
@@ -133,8 +131,8 @@ class MixtureSums(NamedTuple):
 
 
 class _Compared(NamedTuple):
-    """What rows are compared with: the posterior map of each component, and the columns (D, M(K+1)) that rows meet at
-    one time: B_cᵀ of all components, then Ψ_c⁻¹μ_c."""
+    """A mixture that rows are compared with: the posterior map of each component, and the columns (D, M(K+1)) that rows
+    meet at one time, B_cᵀ of all components, then Ψ_c⁻¹μ_c."""
 
     mixture: Mixture
     maps: tuple[Projection, ...]
@@ -144,7 +142,7 @@ class _Compared(NamedTuple):
 def _compared(mixture: Mixture) -> _Compared:
     noise = np.broadcast_to(mixture.noise_variance, mixture.mean.shape)
     maps = tuple(projection(w, psi) for w, psi in zip(mixture.loadings, noise, strict=True))
-    rows = np.vstack([*(own.coefficients for own in maps), mixture.mean / noise])
+    rows = np.vstack([*(each.coefficients for each in maps), mixture.mean / noise])
     return _Compared(mixture, maps, np.ascontiguousarray(rows.T))
 
 
@@ -158,33 +156,29 @@ def _squares(rows: Features, groups: int) -> Features | Array:
 
 def _met(rows: Features, squares: Features | Array, about: _Compared) -> tuple[Array, list[Array]]:
     """log π_c p(x | c) (n, M) and E[z | x, c] (n, K) of each component."""
-    mixture, found = about.mixture, times(rows, about.columns)
+    mixture, products = about.mixture, times(rows, about.columns)
     count, width, k = mixture.loadings.shape
     inverse = 1.0 / mixture.noise_variance
     squared = inverse * mixture.mean**2 if inverse.shape[1] > 1 else inverse * (mixture.mean**2).sum(axis=1)[:, None]
-    distance = times(squares, inverse.T) - 2.0 * found[:, count * k :] + squared.sum(axis=1)
-    small, scores = _small_noise(mixture), []
-    for m, own in enumerate(about.maps):
+    distance = times(squares, inverse.T) - 2.0 * products[:, count * k :] + squared.sum(axis=1)
+    # Of so small a noise the terms of a distance would cancel each other.
+    squares_of_features = (mixture.loadings**2).sum(axis=2) + mixture.mean**2
+    small, scores = (mixture.noise_variance < SMALL_NOISE * squares_of_features).any(axis=1), []
+    for m, map_ in enumerate(about.maps):
         if small[m] and isinstance(rows, np.ndarray):
             centred = rows - mixture.mean[m]
-            z = centred @ own.coefficients.T
+            z = centred @ map_.coefficients.T
             centred -= z @ mixture.loadings[m].T
             # (x−μ)ᵀC⁻¹(x−μ) = (x−μ−Wz)ᵀΨ⁻¹(x−μ−Wz) + zᵀz
             distance[:, m] = np.square(centred, out=centred) @ np.broadcast_to(inverse[m], width)
             distance[:, m] += np.einsum("ij,ij->i", z, z)
         else:
-            z = found[:, m * k : (m + 1) * k] - own.coefficients @ mixture.mean[m]
+            z = products[:, m * k : (m + 1) * k] - map_.coefficients @ mixture.mean[m]
             # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
-            distance[:, m] -= np.einsum("ij,ij->i", z, z @ la.inv(own.covariance))
+            distance[:, m] -= np.einsum("ij,ij->i", z, z @ la.inv(map_.covariance))
         scores.append(z)
-    constant = np.array([own.constant for own in about.maps]) + width * LOG_2PI
+    constant = np.array([each.constant for each in about.maps]) + width * LOG_2PI
     return _log_weights(mixture.weights) - 0.5 * (constant + distance), scores
-
-
-def _small_noise(mixture: Mixture) -> Array:
-    """Which components (M,) have noise so small that the terms of a distance would cancel each other."""
-    whole = (mixture.loadings**2).sum(axis=2) + mixture.mean**2
-    return np.asarray((mixture.noise_variance < SMALL_NOISE * whole).any(axis=1))
 
 
 def _log_weights(weights: Array) -> Array:
@@ -194,9 +188,9 @@ def _log_weights(weights: Array) -> Array:
 def _responsibilities(log_joint: Array) -> tuple[Array, Array]:
     """r (n, M) and log p(x) (n,) by log-sum-exp."""
     peak = log_joint.max(axis=1)
-    found = np.exp(log_joint - peak[:, None])
-    total = found.sum(axis=1)
-    return found / total[:, None], peak + np.log(total)
+    densities = np.exp(log_joint - peak[:, None])
+    total = densities.sum(axis=1)
+    return densities / total[:, None], peak + np.log(total)
 
 
 def _pieces(x: Features, request: MixtureRequest) -> Iterator[tuple[slice, Features, _Compared]]:
@@ -236,11 +230,11 @@ def mixture_sums(x: Features, request: MixtureRequest, assigned: Array | None = 
         shares, logs = _responsibilities(log_joint)
         shares = shares if assigned is None else assigned[place]
         weighted = np.empty((len(logs), count * (k + 1)))
-        for m, (z, own) in enumerate(zip(scores, about.maps, strict=True)):
+        for m, (z, map_) in enumerate(zip(scores, about.maps, strict=True)):
             part = weighted[:, m * (k + 1) : (m + 1) * (k + 1)]
             part[:, :k], part[:, k] = z * shares[:, m, None], shares[:, m]
             total = float(shares[:, m].sum())
-            second[m] += joined(z.T @ part[:, :k] + total * own.covariance, part[:, :k].sum(axis=0), total)
+            second[m] += joined(z.T @ part[:, :k] + total * map_.covariance, part[:, :k].sum(axis=0), total)
         cross += _transposed_times(rows, weighted)
         energy += _transposed_times(squares, shares)
         value += float(logs.sum())
@@ -260,22 +254,21 @@ def maximise_mixture(
     `specification` is that of one component.  A component that has nothing left of the samples, or too little for its
     equations to be solved, keeps its parameters, and only its weight follows.
     """
-    counts = sums.counts
-    found = []
+    counts, components = sums.counts, []
     for m, parameters in enumerate(before.components):
         if counts[m] > FADED:
             with suppress(la.LinAlgError):
                 parameters = maximise((sums.latent(m),), specification, expand=expand)
-        found.append(parameters)
-    return mixture_of(counts / counts.sum(), tuple(found))
+        components.append(parameters)
+    return mixture_of(counts / counts.sum(), tuple(components))
 
 
 def mixture_slope(sums: MixtureSums, mixture: Mixture, specification: Specification) -> Array:
     """Gradient of the log-likelihood by (W, μ, log ψ, log π) as `Mixture.flatten` has them, from the E-step there;
     ∂/∂log π_c = N_c − N π_c, as the weights add up to 1."""
     width, k = mixture.loadings.shape[1:]
-    own = [slope((sums.latent(m),), parameters, specification) for m, parameters in enumerate(mixture.components)]
-    by_loadings, by_mean, by_noise = zip(*(np.split(one, [width * k, width * (k + 1)]) for one in own), strict=True)
+    each = [slope((sums.latent(m),), parameters, specification) for m, parameters in enumerate(mixture.components)]
+    by_loadings, by_mean, by_noise = zip(*(np.split(one, [width * k, width * (k + 1)]) for one in each), strict=True)
     by_weights = sums.counts - sums.counts.sum() * mixture.weights
     return np.concatenate([*by_loadings, *by_mean, *by_noise, by_weights])
 
@@ -301,53 +294,15 @@ def block_subset(block: Block, request: SubsetRequest) -> Subset:
 
     Raises DataError for NaN or infinity, and for all-zero rows where asked.
     """
-    (sums,) = feature_sums(block, FeatureRequest(request.shift, ((0,),), request.refuse_zero_rows))
+    (sums,) = feature_sums(block, MomentRequest(request.shift, ((0,),), request.refuse_zero_rows))
     first, last = np.searchsorted(request.rows, [block.start, block.start + block.rows])
-    own = request.rows[first:last] - block.start
-    return Subset(sums, (cast(Features, block.features[own]),) if len(own) else ())
+    inside = request.rows[first:last] - block.start
+    return Subset(sums, (cast(Features, block.features[inside]),) if len(inside) else ())
 
 
 def joined_subsets(left: Subset, right: Subset) -> Subset:
     """The sums added, and the rows one after the other."""
     return Subset(add(left.sums, right.sums), left.rows + right.rows)
-
-
-def log_densities(x: Features, targets: Array | None, mixture: Mixture) -> Array:
-    """log p(x) of rows: (n,), in nats."""
-    return np.concatenate([np.zeros(0), *(_responsibilities(joint)[1] for joint, _ in _of_rows(x, mixture))])
-
-
-def responsibilities(x: Features, targets: Array | None, mixture: Mixture) -> Array:
-    """p(c | x) of rows (n, M)."""
-    empty = np.zeros((0, len(mixture.weights)))
-    return np.vstack([empty, *(_responsibilities(joint)[0] for joint, _ in _of_rows(x, mixture))])
-
-
-def likeliest(x: Features, targets: Array | None, mixture: Mixture) -> Array:
-    """The component with the largest responsibility for each row (n,)."""
-    return np.concatenate([np.zeros(0), *(joint.argmax(axis=1) for joint, _ in _of_rows(x, mixture))])
-
-
-def scores(x: Features, targets: Array | None, mixture: Mixture) -> Array:
-    """E[z | x, c] (n, K) for the likeliest component c of each row."""
-    empty = np.zeros((0, mixture.loadings.shape[2]))
-    return np.vstack([empty, *(_chosen(joint.argmax(axis=1), z) for joint, z in _of_rows(x, mixture))])
-
-
-def reconstructions(x: Features, targets: Array | None, mixture: Mixture) -> Array:
-    """W_c E[z | x, c] + μ_c (n, D) for the likeliest component c of each row."""
-    found, start = np.empty((x.shape[0], mixture.mean.shape[1])), 0
-    for joint, each in _of_rows(x, mixture):
-        chosen, place = joint.argmax(axis=1), found[start : start + len(joint)]
-        for m, z in enumerate(each):
-            own = chosen == m
-            place[own] = z[own] @ mixture.loadings[m].T + mixture.mean[m]
-        start += len(joint)
-    return found
-
-
-def _chosen(numbers: np.ndarray, scores: list[Array]) -> Array:
-    return np.asarray(np.stack(scores)[numbers, np.arange(len(numbers))])
 
 
 def _of_rows(x: Features, mixture: Mixture) -> Iterator[tuple[Array, list[Array]]]:
@@ -359,3 +314,41 @@ def _of_rows(x: Features, mixture: Mixture) -> Iterator[tuple[Array, list[Array]
         middle = far_part(middle, mixture.weights @ around)
     for _, rows, about in _pieces(x, MixtureRequest(mixture.moved(-middle), middle)):
         yield _met(rows, _squares(rows, groups), about)
+
+
+@dataclass(frozen=True)
+class MixtureRows:
+    """The mixture given single rows x (n, D)."""
+
+    mixture: Mixture
+    holes: ClassVar[bool] = False
+
+    def responsibilities(self, x: Features, y: Array | None) -> Array:
+        """p(c | x) (n, M)."""
+        empty = np.zeros((0, len(self.mixture.weights)))
+        return np.vstack([empty, *(_responsibilities(joint)[0] for joint, _ in _of_rows(x, self.mixture))])
+
+    def likeliest(self, x: Features, y: Array | None) -> Array:
+        """The component with the largest responsibility (n,)."""
+        return np.concatenate([np.zeros(0), *(joint.argmax(axis=1) for joint, _ in _of_rows(x, self.mixture))])
+
+    def scores(self, x: Features, y: Array | None) -> Array:
+        """E[z | x, c] in that component (n, K)."""
+        chosen = [np.zeros((0, self.mixture.loadings.shape[2]))]
+        for joint, each in _of_rows(x, self.mixture):
+            chosen.append(np.stack(each)[joint.argmax(axis=1), np.arange(len(joint))])
+        return np.vstack(chosen)
+
+    def reconstructions(self, x: Features, y: Array | None) -> Array:
+        """W_c E[z | x, c] + μ_c in that component (n, D)."""
+        rows, start = np.empty((x.shape[0], self.mixture.mean.shape[1])), 0
+        for joint, each in _of_rows(x, self.mixture):
+            chosen, place = joint.argmax(axis=1), rows[start : start + len(joint)]
+            for m, z in enumerate(each):
+                place[chosen == m] = z[chosen == m] @ self.mixture.loadings[m].T + self.mixture.mean[m]
+            start += len(joint)
+        return rows
+
+    def log_density(self, x: Features, y: Array | None) -> Array:
+        """log p(x) (n,), in nats."""
+        return np.concatenate([np.zeros(0), *(_responsibilities(joint)[1] for joint, _ in _of_rows(x, self.mixture))])

@@ -1,7 +1,8 @@
-"""Many small symmetric matrices at a time, the index of the matrix last: (K, K, n), or packed triangles (K(K+1)/2, n).
+"""Symmetric matrices: the largest eigenpairs of one, and many small ones at a time.
 
-A call of LAPACK for each matrix costs more than its arithmetic where K is ten or so; there every operation runs over
-all n.  Larger matrices go to LAPACK one by one.
+The many have the index of the matrix last, (K, K, n), or are packed triangles (K(K+1)/2, n).  A call of LAPACK for each
+matrix costs more than its arithmetic where K is ten or so; there every operation runs over all n.  Larger matrices go
+to LAPACK one by one.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import scipy.linalg as la
 
 from dlatent.arrays import Array
 
+ORTHONORMAL = 1e-10
+"""Inner products of eigenvectors are this near to those of orthonormal ones."""
 CELLS = 1 << 18
 """Numbers of the matrices that are inverted at a time: two mebibytes.  With a quarter of it, which is no faster alone,
 two threads of a process take a tenth more time: the shorter an operation, the more often they wait for each other."""
@@ -58,8 +62,8 @@ def unpacked(packed: Array, size: int) -> Array:
 def congruent(packed: Array, by: Array) -> Array:
     """The packed AᵀSA (n, K′(K′+1)/2) of packed S (n, K(K+1)/2), for a matrix A (K, K′)."""
     first, second = triangle(by.shape[1])
-    whole = np.ascontiguousarray(unpacked(packed.T, len(by)).transpose(2, 0, 1))
-    return np.ascontiguousarray((by.T @ whole @ by)[:, first, second])
+    matrices = np.ascontiguousarray(unpacked(packed.T, len(by)).transpose(2, 0, 1))
+    return np.ascontiguousarray((by.T @ matrices @ by)[:, first, second])
 
 
 def inverted(matrices: Array) -> tuple[Array, Array]:
@@ -89,8 +93,8 @@ def _factorise(matrices: Array) -> Array:
     with np.errstate(invalid="ignore"):
         log_determinant: Array = np.linalg.slogdet(each)[1]
     try:
-        found = np.linalg.inv(each)
-        matrices[:] = np.moveaxis(0.5 * (found + found.transpose(0, 2, 1)), 0, -1)
+        inverse = np.linalg.inv(each)
+        matrices[:] = np.moveaxis(0.5 * (inverse + inverse.transpose(0, 2, 1)), 0, -1)
     except np.linalg.LinAlgError:
         matrices[:] = np.nan
     return log_determinant
@@ -114,3 +118,26 @@ def _sweep(matrices: Array) -> Array:
     # The logarithm of a product is cheaper than those of its factors, while it cannot overflow.
     products = np.multiply.reduceat(pivots, range(0, size, 4), axis=0)
     return np.asarray(np.log(products, out=products).sum(axis=0))
+
+
+def top_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
+    """The `count` largest eigenvalues, decreasing, and their eigenvectors (n, count) of a symmetric matrix (n, n)."""
+    size = len(matrix)
+    count = min(count, size)
+    if not count:
+        return np.zeros(0), np.zeros((size, 0))
+    try:
+        values, vectors = la.eigh(matrix, subset_by_index=(size - count, size - 1), driver="evr")
+    except la.LinAlgError:
+        values, vectors = np.zeros(0), np.zeros((size, 0))
+    # LAPACK's quickest way to a few eigenpairs may give up, find none, or find vectors that are not orthogonal, where
+    # many eigenvalues are nearly equal (Reference-LAPACK issue 466).
+    if len(values) < count or abs(vectors.T @ vectors - np.eye(count)).max() > ORTHONORMAL:
+        values, vectors = (both[..., -count:] for both in np.linalg.eigh(matrix))
+    return np.asarray(values[::-1]), np.asarray(vectors[:, ::-1])
+
+
+def top_eigenvalues(matrix: Array, count: int) -> Array:
+    """The `count` largest eigenvalues, decreasing, of a symmetric matrix (n, n)."""
+    values = np.linalg.eigvalsh(matrix)
+    return np.asarray(values[::-1][:count])

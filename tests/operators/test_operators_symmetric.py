@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent.operators import batched
+from dlatent.operators import symmetric
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 11, batched.SWEPT, batched.SWEPT + 1, 40])
+@pytest.mark.parametrize("size", [1, 2, 5, 11, symmetric.SWEPT, symmetric.SWEPT + 1, 40])
 @pytest.mark.parametrize("count", [1, 3, 300])
 def test_inverses_and_determinants(size, count):
     rng = np.random.default_rng(size + count)
     roots = rng.standard_normal((count, size, size + 2)) * rng.uniform(0.01, 100.0, (count, 1, 1))
     matrices = roots @ roots.transpose(0, 2, 1) + np.eye(size)
-    inverse, log_determinant = batched.inverted(np.moveaxis(matrices, 0, -1).copy())
+    inverse, log_determinant = symmetric.inverted(np.moveaxis(matrices, 0, -1).copy())
     np.testing.assert_allclose(log_determinant, np.linalg.slogdet(matrices)[1], rtol=1e-12, atol=1e-12)
     product = np.moveaxis(inverse, -1, 0) @ matrices
     worst = np.linalg.cond(matrices).max()
@@ -24,7 +24,7 @@ def test_inverses_and_determinants(size, count):
 @pytest.mark.parametrize("size", [12, 30])
 def test_large_determinants_do_not_overflow(size):
     matrices = np.repeat((1e60 * np.eye(size))[:, :, None], 4, axis=2)
-    np.testing.assert_allclose(batched.inverted(matrices)[1], size * 60 * np.log(10), rtol=1e-13)
+    np.testing.assert_allclose(symmetric.inverted(matrices)[1], size * 60 * np.log(10), rtol=1e-13)
 
 
 @pytest.mark.parametrize("size", [12, 30])
@@ -32,7 +32,7 @@ def test_what_is_not_finite_has_no_inverse_and_is_no_error(size):
     """A step of an iteration that goes astray is given up by its likelihood."""
     matrices = np.repeat(np.eye(size)[:, :, None], 3, axis=2)
     matrices[0, 0, 1] = np.nan
-    inverse, log_determinant = batched.inverted(matrices)
+    inverse, log_determinant = symmetric.inverted(matrices)
     assert np.isnan(inverse[:, :, 1]).any()
     assert np.isnan(log_determinant[1])
 
@@ -42,12 +42,12 @@ def test_an_inverse_depends_on_its_own_matrix_only(size):
     """To the last bit, however many are inverted together: results may not depend on the cut into blocks of a group."""
     roots = np.random.default_rng(3).standard_normal((150, size, size + 2))
     matrices = np.moveaxis(roots @ roots.transpose(0, 2, 1), 0, -1)
-    whole, _ = batched.inverted(matrices.copy())
+    whole, _ = symmetric.inverted(matrices.copy())
     for at in (slice(0, 1), slice(37, 90)):
-        np.testing.assert_array_equal(batched.inverted(matrices[:, :, at].copy())[0], whole[:, :, at])
+        np.testing.assert_array_equal(symmetric.inverted(matrices[:, :, at].copy())[0], whole[:, :, at])
 
 
 def test_packed_squares_unpack_to_outer_products():
     rows = np.random.default_rng(0).standard_normal((6, 4))
-    found = batched.unpacked(batched.packed_squares(rows).T, 4)
+    found = symmetric.unpacked(symmetric.packed_squares(rows).T, 4)
     np.testing.assert_array_equal(found, np.einsum("na,nb->abn", rows, rows))

@@ -1,6 +1,8 @@
-"""Sparse rows by columns, and products of sparse rows with few columns.
+"""Sparse rows: their products with few columns, by rows or by columns, and columns that lie far from zero.
 
-Every product has the bits that it would have of rows as they were read, at once.
+Every product has the bits that it would have of rows as they were read, at once.  Columns far from zero are full in
+practice, and taken about a shift as dense ones are: sums about zero lose as many digits of such a column as the square
+of its mean is larger than its variance.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
-from dlatent.operators.added_products import add_transposed
-from dlatent.operators.far_columns import less
 
 SLAB_BYTES = 6 * 2**20
 """Numbers that a sparse product meets in no order (see `sparse_times`): so many stay in the caches of a core."""
 ENTRIES_EACH, ENTRIES_OF_PIECE = 4, 12
 """Stored entries for each feature from which sparse rows are better held by columns, and about those of a piece."""
+
+FAR = 100.0
+"""The square of a mean is so many variances where a column is far from zero: two digits of its variance are lost there,
+and fewer than one row in a hundred can lack the entry."""
 
 X = TypeVar("X", sp.csr_array, sp.csc_array)
 
@@ -63,8 +67,8 @@ def by_columns(x: Features) -> Features:
 def _between(x: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     """Rows [start, stop) that share the entries of x; slicing would copy them."""
     places = x.indptr[start : stop + 1]
-    own = slice(places[0], places[-1])
-    return sp.csr_array((x.data[own], x.indices[own], places - places[0]), shape=(stop - start, x.shape[1]))
+    entries = slice(places[0], places[-1])
+    return sp.csr_array((x.data[entries], x.indices[entries], places - places[0]), shape=(stop - start, x.shape[1]))
 
 
 def by_rows(x: Features) -> Features:
@@ -78,14 +82,12 @@ def by_rows(x: Features) -> Features:
 def rows_about(x: Features, shift: Array) -> tuple[Features, Array]:
     """Rows, and the shift (D,) that is still to be taken off: dense ones as they are, with all of it; sparse ones less
     the shift, which is zero but in columns that are full in practice, and none."""
-    held: Any = x
     if isinstance(x, np.ndarray) or not shift.any():
         return x, shift
-    if isinstance(held, Columns):
-        held = Columns(tuple(less(piece, shift) for piece in held.pieces), held.shape)
-    else:
-        held = less(held, shift)
-    return cast(Features, held), np.zeros_like(shift)
+    held: Any = x
+    pieces = isinstance(held, Columns)
+    moved = Columns(tuple(less(x, shift) for x in held.pieces), held.shape) if pieces else less(held, shift)
+    return cast(Features, moved), np.zeros_like(shift)
 
 
 def sparse_times(x: sp.csr_array | sp.csc_array, columns: Array) -> Array:
@@ -97,10 +99,10 @@ def sparse_times(x: sp.csr_array | sp.csc_array, columns: Array) -> Array:
     slabs = _slabs(rows, width)
     if len(slabs) < 2:
         return np.asarray(x @ columns)
-    found = np.empty((x.shape[0], width), order="F")
+    product = np.empty((x.shape[0], width), order="F")
     for slab in slabs:
-        found[:, slab] = x @ np.ascontiguousarray(columns[:, slab])
-    return found
+        product[:, slab] = x @ np.ascontiguousarray(columns[:, slab])
+    return product
 
 
 def _slabs(rows: int, width: int) -> list[slice]:
@@ -152,9 +154,9 @@ def entries_squared(x: X) -> X:
 
 def with_data(x: X, data: Array) -> X:
     """Other numbers for the stored entries of canonical rows, which share the indices."""
-    made = type(x)((data, x.indices, x.indptr), shape=x.shape)
-    made.has_canonical_format = True
-    return made
+    rows = type(x)((data, x.indices, x.indptr), shape=x.shape)
+    rows.has_canonical_format = True
+    return rows
 
 
 def column_sums(x: sp.csr_array | Columns, *, squared: bool, weights: Array | None = None) -> Array:
@@ -169,3 +171,63 @@ def column_sums(x: sp.csr_array | Columns, *, squared: bool, weights: Array | No
     if weights is not None:
         values = values * np.repeat(weights, np.diff(x.indptr))
     return np.bincount(x.indices, weights=values, minlength=x.shape[1]).astype(np.float64, copy=False)
+
+
+def far_part(mean: Array, variance: Array) -> Array:
+    """The mean (D,) of the columns that are far from zero, 0 for the others."""
+    with np.errstate(over="ignore"):
+        return np.where(mean**2 > FAR * variance, mean, 0.0)
+
+
+def far_columns(x: Features) -> Array:
+    """The mean (D,) of the columns of rows that are far from zero, 0 for the others."""
+    wide = x.astype(np.float64, copy=False)
+    squares = wide.multiply(wide) if isinstance(wide, sp.csr_array) else wide**2
+    mean = np.asarray(wide.mean(axis=0)).ravel()
+    return far_part(mean, np.maximum(np.asarray(squares.mean(axis=0)).ravel() - mean**2, 0.0))
+
+
+def less(x: X, shift: Array) -> X:
+    """Sparse rows less a shift (D,), in float64; where it is not zero every row stores the entry then."""
+    each = shift[x.indices] if x.format == "csr" else np.repeat(shift, np.diff(x.indptr))
+    columns, data = np.flatnonzero(shift), x.data.astype(np.float64)
+    if np.count_nonzero(each) == x.shape[0] * len(columns):
+        return with_data(x, data - each)
+    stored = np.tile(shift[columns], x.shape[0]), np.tile(columns, x.shape[0]), np.arange(x.shape[0] + 1) * len(columns)
+    wide = type(x)((data, x.indices, x.indptr), shape=x.shape)
+    return type(x)(wide - sp.csr_array(stored, shape=x.shape).asformat(x.format))
+
+
+def _kernel(name: str) -> Any:
+    """A kernel of SciPy's that adds a product to an array in place, or None.
+
+    Public products make an array of their own, and to add it costs more than the product where rows have few entries.
+    The kernels below them are private: where a version has none, the public product takes their place, with other last
+    bits.
+    """
+    try:
+        from scipy.sparse import _sparsetools
+    except ImportError:
+        return None
+    return getattr(_sparsetools, name, None)
+
+
+def add_coordinates(total: Array, matrix: sp.coo_array, rows: Array) -> None:
+    """`total` (n, b) += matrix (n, m) @ rows (m, b), entry by entry."""
+    kernel, places = _kernel("coo_matmat_dense"), (matrix.row, matrix.col)
+    if kernel is None:
+        total += matrix @ rows
+        return
+    vectors = np.ascontiguousarray(rows).ravel()
+    kernel(matrix.nnz, total.shape[1], *places, matrix.data, vectors, total.ravel())
+
+
+def add_transposed(total: Array, matrix: sp.csc_array, rows: Array) -> None:
+    """`total` (m, b) or (m,) += matrixᵀ (m, n) @ rows (n, b) or (n,), entry by entry."""
+    single = rows.ndim == 1
+    kernel, shape = _kernel("csr_matvec" if single else "csr_matvecs"), (matrix.shape[1], matrix.shape[0])
+    if kernel is None:
+        total += sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=shape) @ rows
+        return
+    sizes = shape if single else (*shape, rows.shape[1])
+    kernel(*sizes, matrix.indptr, matrix.indices, matrix.data, np.ascontiguousarray(rows).ravel(), total.ravel())
