@@ -31,7 +31,7 @@ Statistic = TypeVar("Statistic")
 
 
 class Exchanged(NamedTuple):
-    """What the rows of a block sent to their neighbours, `own` (n, b), and what came of it in the end, `met` (n, b)."""
+    """Rows that a block sent to their neighbours, `own` (n, b), and what came of it in the end, `met` (n, b)."""
 
     own: Rows
     met: Rows
@@ -207,7 +207,7 @@ class GraphRows(Protocol):
         ...
 
     def window(self, start: int, stop: int) -> GraphRows:
-        """The same rows under the same numbers, holding no others where the matrix lies in memory."""
+        """These rows under their numbers, holding no others where the matrix lies in memory."""
         ...
 
     def among(self, chosen: Integers) -> GraphRows:
@@ -298,8 +298,7 @@ def add(left: Statistic, right: Statistic) -> Statistic:
         return right if left is None else left
     if isinstance(left, tuple):
         parts = [add(a, b) for a, b in zip(left, cast(tuple[Any, ...], right), strict=True)]
-        made = type(left)(*parts) if hasattr(left, "_fields") else tuple(parts)
-        return cast(Statistic, made)
+        return cast(Statistic, type(left)(*parts) if hasattr(left, "_fields") else tuple(parts))
     if isinstance(left, np.ndarray) and left.flags.writeable and left.ndim:
         left += right
         return left

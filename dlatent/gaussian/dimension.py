@@ -14,11 +14,11 @@ from dlatent.errors import DataError
 from dlatent.gaussian.expectation import LOG_2PI
 
 ROUNDING = float(np.finfo(np.float64).eps)
-"""Variances below this part of the largest eigenvalue are rounding."""
+"""Variances below this fraction of the largest eigenvalue are rounding."""
 LOST = 256.0 * ROUNDING
-"""Part of the variance of all features that is rounding where what the components explain is taken from it."""
+"""Fraction of the variance of all features that is rounding where what the components explain is taken from it."""
 NEAREST = 1e-12
-"""Eigenvalues count as no nearer to each other than by this part of the larger one."""
+"""Eigenvalues count as no nearer to each other than by this fraction of the larger one."""
 DRAWS, QUANTILE = 200, 0.95
 """Of pure noise, and of its eigenvalues."""
 
@@ -29,8 +29,8 @@ def free_numbers(features: int, components: int, noises: int) -> int:
 
 
 def noise_rounding(features: Any, components: Any) -> Any:
-    """The noise variance that is rounding, as a part of the features' mean variance: it is what a difference of sums
-    over all features leaves, a share for each direction without a component."""
+    """The noise variance that is rounding, as a fraction of the features' mean variance: a difference of sums over all
+    features leaves it, a share for each direction without a component."""
     return LOST * features / np.maximum(features - components, 1)
 
 
@@ -39,8 +39,8 @@ def chosen_components(rule: str | float, values: Array, samples: float, *, most:
 
     Parameters
     ----------
-    rule : "mle" (the largest evidence), "bic" (the smallest criterion), or the part of the variance to be explained.
-    values : eigenvalues (D,) of the covariance with divisor N, decreasing; for a part of the variance zeros may lack.
+    rule : "mle" (the largest evidence), "bic" (the smallest criterion), or the fraction of the variance to explain.
+    values : eigenvalues (D,) of the covariance with divisor N, decreasing; for a fraction zeros may lack.
     samples : N.
     most : as many components there may be.
     floor : smallest noise variance; numbers of components that leave no more are not compared, as their likelihood has
@@ -68,7 +68,7 @@ def chosen_components(rule: str | float, values: Array, samples: float, *, most:
 
 
 def explaining(part: float, values: Array) -> int:
-    """The smallest K with λ₁ + … + λ_K above this part of the sum of all, as in scikit-learn's PCA."""
+    """The smallest K with λ₁ + … + λ_K above this fraction of the sum of all, as in scikit-learn's PCA."""
     return int(np.searchsorted(np.cumsum(values), part * values.sum(), side="right")) + 1
 
 
@@ -144,8 +144,8 @@ def noise_eigenvalues(values: Array, samples: int, count: int, *, random_state: 
     Glorfeld (1995), what the components before explain is taken out as by Green et al. (2012).
     """
     rng, left = np.random.default_rng(random_state), np.append(values.mean(), _left(values))
-    own = [_largest_of_noise(samples - k, len(values) - k, rng) for k in range(count)]
-    return np.asarray(left[:count] * own)
+    largest = [_largest_of_noise(samples - k, len(values) - k, rng) for k in range(count)]
+    return np.asarray(left[:count] * largest)
 
 
 def _largest_of_noise(samples: int, features: int, rng: np.random.Generator) -> float:

@@ -36,7 +36,7 @@ MOVES = 12
 QUIET = 0.1
 """Noise that counts as little."""
 MIDDLE, TINY = 0.5, 1e-5
-"""What a move makes of little noise and of much."""
+"""Noise after a move: little becomes middling, much becomes tiny."""
 
 
 class Factors(NamedTuple):
@@ -59,11 +59,11 @@ def factors(
     Each step costs one partial eigendecomposition of a D × D matrix.  Noise variances stay between the floors of the
     specification and the variances of the features, in units of which all happens.
     """
-    found = moments.patterns[0]
-    spread = np.sqrt(np.maximum(np.diag(found.gram) / found.samples, specification.floors))
+    part = moments.patterns[0]
+    spread = np.sqrt(np.maximum(np.diag(part.gram) / part.samples, specification.floors))
     spread = np.where(spread > 0.0, spread, 1.0)
-    gram = found.gram / spread[:, None] / spread
-    scaled = moments._replace(patterns=(PatternMoments(found.samples, found.total / spread, gram),))
+    gram = part.gram / spread[:, None] / spread
+    scaled = moments._replace(patterns=(PatternMoments(part.samples, part.total / spread, gram),))
     profile = Profile(scaled, specification.with_floors(specification.floors / spread**2))
     lower, upper = _bounds(profile)
     search = Maxima(profile, lower, upper, EVALUATIONS / len(spread) ** 2)
@@ -74,10 +74,10 @@ def factors(
     # Rounding that little noise leaves may end a climb where a Newton step still goes on.
     settled = best.settled or bool(np.abs(profile(point)[1][free]).max(initial=0.0) <= STILL)
     parameters, value = profile.solution(point)
-    jacobian = -found.samples * float(np.log(spread).sum())
+    jacobian = -part.samples * float(np.log(spread).sum())
     noise = np.maximum(parameters.noise_variance * spread**2, specification.floors)
     solution = Maximum(Parameters(parameters.loadings * spread[:, None], parameters.mean, noise), value + jacobian)
-    path = (*(jacobian - found.samples * height for height in best.path[:-1]), solution.log_likelihood)
+    path = (*(jacobian - part.samples * height for height in best.path[:-1]), solution.log_likelihood)
     for height in path if report is not None else ():
         assert report is not None
         report(height)
@@ -93,7 +93,7 @@ def _bounds(profile: Profile) -> tuple[Array, Array]:
 
 
 def _starts(profile: Profile, random_state: Any) -> Iterator[Array]:
-    """Log noise variances: those of PPCA of the correlations, parts of what the other features leave unexplained
+    """Log noise variances: those of PPCA of the correlations, fractions of what the other features leave unexplained
     (Jöreskog), and some that a few EM steps find from random loadings."""
     size, k = len(profile.second), profile.specification.n_components
     values = la.eigvalsh(profile.second)
@@ -191,11 +191,11 @@ def hessian(profile: Profile, log_variance: Array) -> Array:
     values, vectors = la.eigh(profile.second * scale[:, None] * scale)
     k = min(profile.specification.n_components, int((values > 1.0).sum()))
     rest, outer = values[: len(values) - k], vectors[:, : len(values) - k]
-    found = (outer @ outer.T) * ((outer * rest) @ outer.T)
+    second = (outer @ outer.T) * ((outer * rest) @ outer.T)
     for value, vector in zip(values[len(rest) :], vectors[:, len(rest) :].T, strict=True):
         weights = (1.0 - rest) * (value + rest) / (value - rest)
-        found += np.outer(vector, vector) * ((outer * weights) @ outer.T)
-    return 0.5 * found
+        second += np.outer(vector, vector) * ((outer * weights) @ outer.T)
+    return 0.5 * second
 
 
 def bartlett_coefficients(loadings: Array, noise: Array) -> Array:

@@ -28,13 +28,13 @@ from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.operators.tall import GrowingColumns, orthonormal, principal_directions
 
 NEGLIGIBLE = 1e-11
-"""A direction with less than this part of the largest energy is rounding."""
+"""A direction with less than this fraction of the largest energy is rounding."""
 INDEFINITE = 1e-6
-"""A kernel with an eigenvalue below minus this part of the largest is none."""
+"""A kernel with an eigenvalue below minus this fraction of the largest is none."""
 
 
 class DualData(NamedTuple):
-    """What a dual fit knows beside products with K̃: the rows of each pattern, the targets (N, L), centred (zero where
+    """The data of a dual fit beside products with K̃: the rows of each pattern, the targets (N, L), centred (zero where
     missing; L = 0 without any), the energy tr K̃, and the number M of features φ."""
 
     rows: tuple[Integers, ...]
@@ -75,9 +75,9 @@ class DualSpace:
         """
         nothing = GrowingColumns.of(np.zeros((len(directions), 0)))
         empty = cls(nothing, nothing, np.zeros((0, 0)), np.zeros((0, 0)), data)
-        found = empty.extended((directions,), products)
-        lacking = np.zeros((found.frame.shape[0], max(least - found.rank, 0)))
-        return replace(found, frame=np.hstack([found.frame, lacking]))
+        space = empty.extended((directions,), products)
+        lacking = np.zeros((space.frame.shape[0], max(least - space.rank, 0)))
+        return replace(space, frame=np.hstack([space.frame, lacking]))
 
     @property
     def basis(self) -> Array:
@@ -124,8 +124,8 @@ class DualSpace:
         """Add directions (N, b) of the first view, orthonormal and orthogonal to E, and their products with K̃; the old
         frame stays.  `most` is the largest r that there may be."""
         side = self.basis.T @ products
-        own = directions[0].T @ products
-        inner = np.block([[self.inner, side], [side.T, (own + own.T) / 2]])
+        inside = directions[0].T @ products
+        inner = np.block([[self.inner, side], [side.T, (inside + inside.T) / 2]])
         return replace(
             self,
             basis_columns=self.basis_columns.appended(directions[0], most),
@@ -152,12 +152,12 @@ class DualSpace:
     def moments(self, specification: Specification) -> Moments:
         """Moments of the coordinates and the targets per pattern, with the energy and number of all other features."""
         rows = self.coordinates
-        found = []
-        for pattern, own in zip(specification.patterns, self.data.rows, strict=True):
-            seen = rows[own]
+        patterns = []
+        for pattern, at in zip(specification.patterns, self.data.rows, strict=True):
+            seen = rows[at]
             if 1 in pattern:
-                seen = np.hstack([seen, self.data.targets[own]])
-            found.append(PatternMoments(float(len(own)), seen.sum(axis=0), seen.T @ seen))
+                seen = np.hstack([seen, self.data.targets[at]])
+            patterns.append(PatternMoments(float(len(at)), seen.sum(axis=0), seen.T @ seen))
         views = len(specification.views)
         spare_size, spare_energy = np.zeros(views), np.zeros(views)
         flat = rows.ravel()
@@ -165,7 +165,7 @@ class DualSpace:
         spare_size[0] = self.data.dimension - self.rank
         spare_energy[0] = max(self.data.energy - float(flat @ flat), 0.0)
         width = self.rank + sum(specification.sizes[1:])
-        return Moments(tuple(found), np.zeros(width), spare_size, spare_energy)
+        return Moments(tuple(patterns), np.zeros(width), spare_size, spare_energy)
 
     def principal(self, loadings: Array, count: int, view: int = 0) -> Array:
         """The `count` leading principal directions (r', count) outside the span of the loadings (r', K); only the
@@ -183,8 +183,8 @@ class DualSpace:
         candidates.append(rows @ principal_directions(rows.T @ rows, parameters.loadings[: self.rank], extra))
         if first:
             candidates.append(self.data.targets)
-        found = np.hstack(candidates)
-        return (orthonormal(found - found.mean(axis=0), self.basis),)
+        combinations = np.hstack(candidates)
+        return (orthonormal(combinations - combinations.mean(axis=0), self.basis),)
 
 
 def extended_frame(frame: Array, inner: Array, dimension: int) -> Array:
@@ -242,17 +242,17 @@ def leading(kernel: Array, count: int, dimension: int) -> tuple[Array, Array]:
 
 def posterior_rows(coordinates: Array, data: DualData, parameters: Parameters, specification: Specification) -> Array:
     """E[z | φ(x)], and E[z | φ(x), y] where labelled (N, K), from coordinates (N, r')."""
-    found = np.empty((data.samples, specification.n_components))
+    scores = np.empty((data.samples, specification.n_components))
     width = coordinates.shape[1]
     reduced = specification.resized((width, *specification.sizes[1:]))
-    for pattern, own in zip(specification.patterns, data.rows, strict=True):
+    for pattern, rows in zip(specification.patterns, data.rows, strict=True):
         about = pattern_projection(parameters, reduced, pattern)
-        seen = coordinates[own]
+        seen = coordinates[rows]
         if 1 in pattern:
-            seen = np.hstack([seen, data.targets[own]])
+            seen = np.hstack([seen, data.targets[rows]])
         at = reduced.features_of(pattern)
-        found[own] = (seen - parameters.mean[at]) @ about.coefficients.T
-    return found
+        scores[rows] = (seen - parameters.mean[at]) @ about.coefficients.T
+    return scores
 
 
 class DualSolution(NamedTuple):
@@ -292,7 +292,7 @@ def span_solution(frame: Array, parameters: Parameters, specification: Specifica
 
 
 def outside_log_likelihoods(outside: Array, noise: float, features: int) -> Array:
-    """What the features outside the span of the loadings add to log p of each row: isotropic noise (n,).
+    """The log p of the features of each row outside the span of the loadings: isotropic noise (n,).
 
     Parameters: `outside` (n,), the squared distance from the mean there; `features`, their number M − K.
     """

@@ -161,7 +161,7 @@ def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
 
 
 def part_of(labelled: int, width: int, *, summed: bool) -> float:
-    """The part of so many labelled rows, with so many scores and targets each, that is learned from as rows."""
+    """The fraction of so many labelled rows, with so many scores and targets each, that is learned from as rows."""
     return (FEW_NUMBERS if summed else MOST_NUMBERS) / (labelled * width)
 
 

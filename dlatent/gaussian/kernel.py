@@ -62,7 +62,7 @@ def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelReq
     if same:
         for block in own:
             check_features(block, refuse_zero_rows=request.refuse_zero_rows)
-    found = np.empty((sum(block.rows for block in own), sum(block.rows for block in other)))
+    products = np.empty((sum(block.rows for block in own), sum(block.rows for block in other)))
     kernel = request.kernel
     shift = kernel.shift if kernel.name == "linear" else None
     right = list(_pieces(other, joined=shift is not None))
@@ -74,10 +74,10 @@ def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelReq
                 else:
                     tile = products_about(rows, rows if same and left == top else columns, shift)
                 at = slice(top, top + tile.shape[0]), slice(left, left + tile.shape[1])
-                found[at] = tile
+                products[at] = tile
                 if same and left > top:
-                    found[at[::-1]] = tile.T
-    return found
+                    products[at[::-1]] = tile.T
+    return products
 
 
 def _pieces(blocks: Sequence[Block], *, joined: bool) -> Iterator[tuple[int, list[Features]]]:
@@ -148,19 +148,20 @@ class TriangleRequest(NamedTuple):
 
 
 def block_triangle(block: Block, request: TriangleRequest) -> Array:
-    """What rows of the upper triangle of K add to KV (N, b): themselves, and their transpose below the panel; additive.
+    """The share of rows of the upper triangle of K in KV (N, b): themselves, and their transpose below the panel;
+    additive.
 
     A panel begins with the square of its own rows, which is whole.
     """
     panel = int(np.searchsorted(request.bounds, block.start, side="right")) - 1
     first, last = request.bounds[panel], request.bounds[panel + 1]
-    found = np.zeros_like(request.thin)
+    product = np.zeros_like(request.thin)
     for at in range(0, block.rows, CHUNK):
         rows = np.asarray(block.features[at : at + CHUNK], dtype=np.float64)
-        own = slice(block.start + at, block.start + at + len(rows))
-        found[own] += rows @ request.thin[first:]
-        found[last:] += rows[:, last - first :].T @ request.thin[own]
-    return found
+        place = slice(block.start + at, block.start + at + len(rows))
+        product[place] += rows @ request.thin[first:]
+        product[last:] += rows[:, last - first :].T @ request.thin[place]
+    return product
 
 
 class SurveyRequest(NamedTuple):
@@ -206,9 +207,9 @@ def block_given(block: Block, thin: Array) -> GivenRows:
     """
     check_features(block, refuse_zero_rows=False)
     rows = block.features
-    own = slice(block.start, block.start + block.rows)
-    diagonal = np.asarray(rows[np.arange(block.rows), np.arange(own.start, own.stop)], dtype=np.float64).ravel()
-    return GivenRows((np.asarray(rows @ thin),), (diagonal,), np.asarray(rows.T @ thin[own, 0]))
+    place = slice(block.start, block.start + block.rows)
+    diagonal = np.asarray(rows[np.arange(block.rows), np.arange(place.start, place.stop)], dtype=np.float64).ravel()
+    return GivenRows((np.asarray(rows @ thin),), (diagonal,), np.asarray(rows.T @ thin[place, 0]))
 
 
 def join_given(left: GivenRows, right: GivenRows) -> GivenRows:
@@ -243,16 +244,16 @@ class LandmarkMoments(NamedTuple):
 
 def block_landmarks(block: Block, request: LandmarkRequest) -> LandmarkMoments:
     """Moments of a block in the span of landmarks, some rows at a time; additive, O(n m (D + m))."""
-    found: LandmarkMoments | None = None
+    total: LandmarkMoments | None = None
     for at in range(0, block.rows, CHUNK_ROWS):
         rows = block.features[at : at + CHUNK_ROWS]
         targets = None if block.targets is None else block.targets[at : at + CHUNK_ROWS]
         part = Block(block.index, block.start + at, request.inside(rows), targets)
         energy = float(request.inside.kernel.diagonal(rows).sum())
         new = LandmarkMoments(block_moments(part, request.moments), energy)
-        found = new if found is None else add(found, new)
-    assert found is not None
-    return found
+        total = new if total is None else add(total, new)
+    assert total is not None
+    return total
 
 
 class LiftRequest(NamedTuple):
@@ -265,9 +266,9 @@ class LiftRequest(NamedTuple):
 def block_lift(block: Block, request: LiftRequest) -> Array:
     """Σ (x−s) a_iᵀ and Σ (x−s) / N (D, K+1): directions of features from combinations of samples; additive."""
     count = len(request.combinations)
-    own = np.column_stack([request.combinations, np.full(count, 1.0 / count)])
-    own = own[block.start : block.start + block.rows]
-    return weighted_sums(block.features, request.shift, lambda rows, place: own[place], energies=False)[0]
+    weights = np.column_stack([request.combinations, np.full(count, 1.0 / count)])
+    weights = weights[block.start : block.start + block.rows]
+    return weighted_sums(block.features, request.shift, lambda rows, place: weights[place], energies=False)[0]
 
 
 class BlockReader(Protocol):
@@ -313,21 +314,21 @@ class KernelMap:
         """
         thin = np.column_stack([self.combinations, self.middle])
         if self.kernel.name == "precomputed":
-            found = np.asarray(x @ thin)
+            products = np.asarray(x @ thin)
             diagonal = np.full(x.shape[0], np.nan)
         else:
-            found = self._products(x, thin, shelf)
+            products = self._products(x, thin, shelf)
             diagonal = self.kernel.diagonal(x)
-        distances = diagonal - 2.0 * found[:, -1] + self.length
-        return np.column_stack([found[:, :-1] - self.offset, distances])
+        distances = diagonal - 2.0 * products[:, -1] + self.length
+        return np.column_stack([products[:, :-1] - self.offset, distances])
 
     def _products(self, x: Features, thin: Array, shelf: BlockReader | None) -> Array:
-        found = np.zeros((x.shape[0], thin.shape[1]))
+        products = np.zeros((x.shape[0], thin.shape[1]))
         for block in self.rows:
             kept = block.load() if shelf is None else shelf.load(block)
             for a in range(0, x.shape[0], TILE):
                 for b in range(0, kept.shape[0], TILE):
                     tile = self.kernel(x[a : a + TILE], kept[b : b + TILE])
                     start = block.start + b
-                    found[a : a + TILE] += tile @ thin[start : start + tile.shape[1]]
-        return found
+                    products[a : a + TILE] += tile @ thin[start : start + tile.shape[1]]
+        return products

@@ -134,10 +134,10 @@ class Maxima:
             before, unit = value, self.unit(point)
 
             def scaled(vector: Array, unit: Array = unit) -> tuple[float, Array]:
-                found, slope = self.evaluate(vector * unit)
-                return found, slope * unit
+                best, slope = self.evaluate(vector * unit)
+                return best, slope * unit
 
-            found = opt.minimize(
+            best = opt.minimize(
                 scaled,
                 point / unit,
                 jac=True,
@@ -152,8 +152,8 @@ class Maxima:
                     "maxcor": 30,
                 },
             )
-            if found.fun <= value:
-                point, value, slope = found.x * unit, float(found.fun), found.jac / unit
+            if best.fun <= value:
+                point, value, slope = best.x * unit, float(best.fun), best.jac / unit
             for feature in self.slight(point):
                 lowered = self.fallen(point, feature)
                 if (below := self.evaluate(lowered))[0] < value:

@@ -76,14 +76,14 @@ def maximise(
     outside = np.zeros(views) if spare_energy is None else spare_energy
     loadings, mean = np.empty((sum(specification.sizes), k)), np.empty(sum(specification.sizes))
     variance = np.empty(len(specification.group_sizes))
-    for view, (own, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
+    for view, (features, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
         second, cross, energy = _view_sums(latent, specification, view)
         solution = la.solve(second, cross.T, assume_a="pos").T
         shared = specification.views[view].shared
         cells = second[-1, -1] * (specification.sizes[view] + extra[view] if shared else 1.0)
         explained = float(np.sum(solution * cross)) if shared else (solution * cross).sum(axis=1)
         variance[groups] = (energy + outside[view] - explained) / cells
-        loadings[own], mean[own] = solution[:, :k], solution[:, k]
+        loadings[features], mean[features] = solution[:, :k], solution[:, k]
     if expand:
         loadings, mean = _expand(latent, loadings, mean)
     floors = specification.floors
@@ -98,12 +98,12 @@ def slope(latent: tuple[Latent, ...], parameters: Parameters, specification: Spe
     by_loadings, by_mean = np.empty_like(parameters.loadings), np.empty_like(parameters.mean)
     by_noise = np.empty_like(parameters.noise_variance)
     noise = specification.per_feature(parameters.noise_variance)
-    for view, (own, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
+    for view, (features, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
         second, cross, energy = _view_sums(latent, specification, view)
-        wide = np.column_stack([parameters.loadings[own], parameters.mean[own]])
+        wide = np.column_stack([parameters.loadings[features], parameters.mean[features]])
         moved = wide @ second
-        found = (cross - moved) / noise[own, None]
-        by_loadings[own], by_mean[own] = found[:, :-1], found[:, -1]
+        residuals = (cross - moved) / noise[features, None]
+        by_loadings[features], by_mean[features] = residuals[:, :-1], residuals[:, -1]
         rest = ((moved - 2.0 * cross) * wide).sum(axis=1)
         shared = specification.views[view].shared
         residual = energy + (rest.sum() if shared else rest)
@@ -130,7 +130,7 @@ def spare_log_likelihood(parameters: Parameters, moments: Moments, specification
     value = 0.0
     for view in np.flatnonzero(moments.spare_size):
         seen = zip(specification.patterns, moments.patterns, strict=True)
-        count = sum(found.samples for pattern, found in seen if view in pattern)
+        count = sum(part.samples for pattern, part in seen if view in pattern)
         noise = parameters.noise_variance[view]
         value -= 0.5 * count * moments.spare_size[view] * (LOG_2PI + float(np.log(noise)))
         value -= 0.5 * float(moments.spare_energy[view] / noise)

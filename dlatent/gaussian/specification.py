@@ -100,8 +100,8 @@ class Specification:
     @property
     def group_patterns(self) -> tuple[tuple[int, ...], ...]:
         """The patterns as numbers of noise groups instead of views."""
-        own = self.noise_slices
-        return tuple(tuple(g for v in p for g in range(own[v].start, own[v].stop)) for p in self.patterns)
+        places = self.noise_slices
+        return tuple(tuple(g for v in p for g in range(places[v].start, places[v].stop)) for p in self.patterns)
 
     @cached_property
     def noise_slices(self) -> tuple[slice, ...]:
@@ -135,6 +135,6 @@ class Specification:
 
     def with_floors(self, floors: Array) -> Specification:
         """The model with other noise floors, one for each noise variance."""
-        own = [floors[at].tolist() for at in self.noise_slices]
-        views = tuple(replace(v, floor=f[0] if v.shared else tuple(f)) for v, f in zip(self.views, own, strict=True))
+        each = [floors[at].tolist() for at in self.noise_slices]
+        views = tuple(replace(v, floor=f[0] if v.shared else tuple(f)) for v, f in zip(self.views, each, strict=True))
         return replace(self, views=views)

@@ -30,9 +30,9 @@ HALVINGS = 4
 BETTER = 1e-12
 """Relative difference of log-likelihoods from which a maximum is another one."""
 SCANNED_PART = 1e-6
-"""Part of a view's mean variance down to which the scan goes, unless the view leaves less to its noise."""
+"""Fraction of a view's mean variance down to which the scan goes, unless the view leaves less to its noise."""
 SMALLEST_PART = 1e-12
-"""Part of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
+"""Fraction of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
 
 
 def ppca(moments: Moments, specification: Specification) -> Maximum:
@@ -42,10 +42,10 @@ def ppca(moments: Moments, specification: Specification) -> Maximum:
     many components as features none is discarded, and every σ² up to the smallest eigenvalue has the same likelihood:
     half of it is taken, so that no component is lost.
     """
-    found = moments.patterns[0]
-    k, width = specification.n_components, len(found.gram) + int(moments.spare_size[0])
-    values, vectors = top_eigenpairs(found.gram / found.samples, k)
-    energy = (np.trace(found.gram) + moments.spare_energy[0]) / found.samples
+    part = moments.patterns[0]
+    k, width = specification.n_components, len(part.gram) + int(moments.spare_size[0])
+    values, vectors = top_eigenpairs(part.gram / part.samples, k)
+    energy = (np.trace(part.gram) + moments.spare_energy[0]) / part.samples
     noise = (energy - values.sum()) / (width - k) if width > k else 0.5 * values[-1]
     noise = max(noise, specification.views[0].floor)
     loadings = vectors * np.sqrt(np.maximum(values - noise, 0.0))
@@ -55,7 +55,7 @@ def ppca(moments: Moments, specification: Specification) -> Maximum:
 
 
 def _of_groups(values: Array, specification: Specification) -> Array:
-    """What is known of each view for its noise groups; only views of one group have features outside the moments."""
+    """Numbers of the views, each for its noise groups; only views of one group have features outside the moments."""
     return np.repeat(values, [view.groups for view in specification.views])
 
 
@@ -79,12 +79,12 @@ class Profile:
     """
 
     def __init__(self, moments: Moments, specification: Specification) -> None:
-        found = moments.patterns[0]
+        part = moments.patterns[0]
         self.moments, self.specification = moments, specification
-        self.second = found.gram / found.samples
+        self.second = part.gram / part.samples
         diagonal = np.diag(self.second)
         inside = np.array([diagonal[s].sum() for s in specification.group_slices])
-        self.energies = inside + _of_groups(moments.spare_energy, specification) / found.samples
+        self.energies = inside + _of_groups(moments.spare_energy, specification) / part.samples
         self.sizes = np.array(specification.group_sizes) + _of_groups(moments.spare_size, specification)
 
     def _eigen(self, variance: Array) -> tuple[Array, Array, Array]:
@@ -123,11 +123,11 @@ class Profile:
         return np.append(np.clip(scale + offset, lower, upper), height)
 
     def residual(self, log_variance: Array) -> Array:
-        """What the best loadings leave of S̃ − I (D, D)."""
+        """The residual of the best loadings, S̃ − I (D, D)."""
         values, vectors, scale = self._eigen(np.exp(log_variance))
-        found = self.second * scale[:, None] * scale - (vectors * np.maximum(values - 1.0, 0.0)) @ vectors.T
-        found[np.diag_indices_from(found)] -= 1.0
-        return np.asarray(found)
+        rest = self.second * scale[:, None] * scale - (vectors * np.maximum(values - 1.0, 0.0)) @ vectors.T
+        rest[np.diag_indices_from(rest)] -= 1.0
+        return np.asarray(rest)
 
     def solution(self, log_variance: Array) -> Maximum:
         """The best loadings at the given noise."""
@@ -153,10 +153,10 @@ def complete(moments: Moments, specification: Specification, starts: tuple[Array
     least = _least_scanned(profile, lower, upper)
     scan = None if starts else _scan(profile, least, upper, RATIOS)
     guesses = [np.clip(np.log(s), lower, upper) for s in starts] if scan is None else _basins(scan)
-    found = [_top(profile, guess, lower, upper) for guess in guesses]
+    maxima = [_top(profile, guess, lower, upper) for guess in guesses]
     if scan is not None and scan.ndim == 2:
-        found += _hidden(profile, scan, found, least, upper)
-    return _distinct(sorted(found, key=lambda s: -s.log_likelihood))
+        maxima += _hidden(profile, scan, maxima, least, upper)
+    return _distinct(sorted(maxima, key=lambda s: -s.log_likelihood))
 
 
 def near_best(moments: Moments, specification: Specification) -> Maximum:
@@ -178,9 +178,9 @@ def _least_scanned(profile: Profile, lower: Array, upper: Array) -> Array:
     """The least log noise variances of the scan: `SCANNED_PART` of a view's mean variance, or less where the view alone
     leaves less to its noise.  What the components leave of a view is never less than the best ones of its own leave."""
     k, least = profile.specification.n_components, upper + np.log(SCANNED_PART)
-    for view, own in enumerate(profile.specification.group_slices):
+    for view, features in enumerate(profile.specification.group_slices):
         if profile.sizes[view] > k:
-            inside = top_eigenvalues(profile.second[own, own], min(k, own.stop - own.start))
+            inside = top_eigenvalues(profile.second[features, features], min(k, features.stop - features.start))
             left = profile.energies[view] - float(inside.sum())
             least[view] = min(least[view], np.log(max(left / profile.sizes[view], np.finfo(float).tiny)))
     return np.asarray(np.clip(least, lower, upper))
@@ -252,6 +252,6 @@ def _hidden(profile: Profile, scan: Array, found: list[Maximum], lower: Array, u
     tops = np.flatnonzero((scan[:, -1] >= padded[:-2]) & (scan[:, -1] >= padded[2:]))
     known = np.array([np.diff(np.log(solution.parameters.noise_variance))[0] for solution in found])
     steps = np.gradient(ratios)
-    own = [i for i in tops if np.abs(ratios[i] - known).min() > 2.0 * steps[i]]
-    more = [_top(profile, scan[i, :-1], lower, upper) for i in own]
+    hidden = [i for i in tops if np.abs(ratios[i] - known).min() > 2.0 * steps[i]]
+    more = [_top(profile, scan[i, :-1], lower, upper) for i in hidden]
     return [solution for solution in more if solution.log_likelihood > best + BETTER * abs(best)]

@@ -28,9 +28,9 @@ KernelFunction = Callable[[Features, Features], Array]
 
 NAMES = ("linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed")
 NUMBERS = {"rbf": ("gamma",), "laplacian": ("gamma",), "polynomial": ("gamma", "degree", "coef0")}
-"""What named kernels depend on."""
+"""The numbers of named kernels."""
 NEGLIGIBLE = 1e-11
-"""A direction of landmarks with less than this part of the largest energy is rounding."""
+"""A direction of landmarks with less than this fraction of the largest energy is rounding."""
 OWN_ROWS = 64
 """Rows of which a callable kernel is asked at a time for its diagonal."""
 COLUMN_BYTES, FEWEST_COLUMNS = 2 * 2**20, 64
@@ -60,11 +60,13 @@ class Kernel:
         if self.function is not None:
             return _checked(self.function(x, y), (x.shape[0], y.shape[0]))
         if self.name in ("rbf", "laplacian"):
-            found = squared_distances(x, y) if self.name == "rbf" else manhattan_distances(x, y)
-            found *= -self.gamma  # in place: fresh pages cost more than the arithmetic
-            return np.exp(found, out=found)
+            distances = squared_distances(x, y) if self.name == "rbf" else manhattan_distances(x, y)
+            distances *= -self.gamma  # in place: fresh pages cost more than the arithmetic
+            return np.exp(distances, out=distances)
         if self.name == "cosine":
-            return _over(inner_products(x, y), _norms(x)[:, None] * _norms(y))
+            products, lengths = inner_products(x, y), np.sqrt(squared_norms(x))[:, None] * np.sqrt(squared_norms(y))
+            # A row of zeros has no direction.
+            return np.asarray(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0.0))
         product = inner_products(x, y) if self.shift is None else products_about([x], [y], self.shift)
         return product if self.name == "linear" else np.asarray((self.gamma * product + self.coef0) ** self.degree)
 
@@ -75,7 +77,7 @@ class Kernel:
             return np.concatenate([np.diag(self(part, part)) for part in parts])
         if self.name in ("rbf", "laplacian"):
             return np.ones(x.shape[0])
-        squares = squared_norms(self._moved(x))
+        squares = squared_norms(x if self.shift is None else _about(x, self.shift))
         if self.name == "cosine":
             return (squares > 0.0).astype(np.float64)
         return squares if self.name == "linear" else np.asarray((self.gamma * squares + self.coef0) ** self.degree)
@@ -88,9 +90,6 @@ class Kernel:
             return comb(features + self.degree, self.degree) - 1  # the constant monomial vanishes when centred
         return None
 
-    def _moved(self, x: Features) -> Features:
-        return x if self.shift is None else _about(x, self.shift)
-
 
 def _about(x: Features, shift: Array) -> Features:
     """Rows less the shift."""
@@ -98,17 +97,12 @@ def _about(x: Features, shift: Array) -> Features:
 
 
 def _checked(values: Array, shape: tuple[int, int]) -> Array:
-    found = np.asarray(refuse_mask(values, "the value of the kernel function"), dtype=np.float64)
-    if found.shape != shape:
-        raise DataError(f"the kernel function gave an array of shape {found.shape} for {shape[0]} and {shape[1]} rows")
-    if not np.isfinite(found).all():
+    kernel = np.asarray(refuse_mask(values, "the value of the kernel function"), dtype=np.float64)
+    if kernel.shape != shape:
+        raise DataError(f"the kernel function gave an array of shape {kernel.shape} for {shape[0]} and {shape[1]} rows")
+    if not np.isfinite(kernel).all():
         raise DataError("the kernel function gave values that are not finite")
-    return found
-
-
-def _over(values: Array, scale: Array) -> Array:
-    """Values by scale, 0 where the scale is: a row of zeros has no direction."""
-    return np.asarray(np.divide(values, scale, out=np.zeros_like(values), where=scale > 0.0))
+    return kernel
 
 
 def inner_products(x: Features, y: Features) -> Array:
@@ -130,7 +124,7 @@ def products_about(x: Sequence[Features], y: Sequence[Features], shift: Array) -
     if any(isinstance(part, sp.csr_array) for part in (*x, *y)):
         if shift.any():
             x, y = [_about(part, shift) for part in x], [_about(part, shift) for part in y]
-        return np.vstack([np.hstack([inner_products(own, other) for other in y]) for own in x])
+        return np.vstack([np.hstack([inner_products(rows_of_x, other) for other in y]) for rows_of_x in x])
     rows, columns = (sum(part.shape[0] for part in parts) for parts in (x, y))
     width = x[0].shape[1]
     step = min(width, max(FEWEST_COLUMNS, COLUMN_BYTES // (8 * (rows + columns))))
@@ -164,10 +158,6 @@ def squared_norms(x: Features) -> Array:
     return np.asarray(np.einsum("ij,ij->i", wide, wide))
 
 
-def _norms(x: Features) -> Array:
-    return np.asarray(np.sqrt(squared_norms(x)))
-
-
 def squared_distances(x: Features, y: Features) -> Array:
     """‖x − y‖² of all pairs of rows (n, m); they are moved to near zero first, which keeps their digits, sparse ones
     where their columns are far from it."""
@@ -176,11 +166,11 @@ def squared_distances(x: Features, y: Features) -> Array:
         x, y = x - centre, y - centre
     elif (centre := far_columns(y)).any():
         x, y = _about(x, centre), _about(y, centre)
-    found = inner_products(x, y)
-    found *= -2.0
-    found += squared_norms(x)[:, None]
-    found += squared_norms(y)
-    return np.maximum(found, 0.0, out=found)
+    squares = inner_products(x, y)
+    squares *= -2.0
+    squares += squared_norms(x)[:, None]
+    squares += squared_norms(y)
+    return np.maximum(squares, 0.0, out=squares)
 
 
 def manhattan_distances(x: Features, y: Features) -> Array:
@@ -214,10 +204,10 @@ def median_gamma(name: str, sample: Features) -> float:
 def centred_kernel(kernel: Array) -> Array:
     """HKH with H = I − 11ᵀ/N: the inner products (N, N) of features about their mean (SPPCA (27))."""
     columns = kernel.mean(axis=0)
-    found = kernel - columns
-    found -= kernel.mean(axis=1)[:, None]  # in place: fresh pages cost more than the arithmetic
-    found += columns.mean()
-    return np.asarray(found)
+    centred = kernel - columns
+    centred -= kernel.mean(axis=1)[:, None]  # in place: fresh pages cost more than the arithmetic
+    centred += columns.mean()
+    return np.asarray(centred)
 
 
 @dataclass(frozen=True)

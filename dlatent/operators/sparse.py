@@ -36,7 +36,7 @@ class Columns(NamedTuple):
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """What holds them in memory."""
+        """The arrays that hold them in memory."""
         return tuple(array for x in self.pieces for array in (x.data, x.indices, x.indptr))
 
     def places(self) -> Iterator[tuple[slice, sp.csc_array]]:

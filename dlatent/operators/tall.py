@@ -33,9 +33,9 @@ MOST_THREADS = 8
 TINY = 1e-60
 """Numbers outside of this and its inverse are brought to one before they are squared."""
 DROP = 1e-10
-"""A new direction shorter than this part of its length before projection holds nothing but rounding."""
+"""A new direction shorter than this fraction of its length before projection holds nothing but rounding."""
 ROUNDING = 1e-13
-"""Coefficients below this part of the largest are rounding."""
+"""Coefficients below this fraction of the largest are rounding."""
 LITTLE = 1e-3
 """Length of the part of unit directions inside a span that one projection removes to rounding."""
 ORTHOGONAL = 2e-15
@@ -47,7 +47,7 @@ PROBES = 4
 VANISHED = 1e-6
 """Squared length of what is left of a unit direction, below which a second projection has found it inside."""
 DEPENDENT = 1e-13
-"""New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
+"""New directions depend on each other where their Gram matrix has an eigenvalue below this fraction of the largest."""
 
 
 def inner(a: Array, b: Array) -> Array:
@@ -239,8 +239,8 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
 
 
 def _left(rows: Array) -> Array:
-    """What a projection has left of unit directions (b, D): without the combinations of which nothing but rounding is
-    left, as happens where the basis spans nearly everything."""
+    """The rest that a projection leaves of unit directions (b, D): without the combinations of which nothing but
+    rounding is left, as happens where the basis spans nearly everything."""
     values, vectors = la.eigh(inner(rows.T, rows.T))
     if values[0] > VANISHED:
         return rows

@@ -45,15 +45,15 @@ def _each(
     width: int,
 ) -> Array:
     """A function of observed rows and their posterior, over chunks of rows (n, D) and, where given, targets (n, L′)."""
-    own = slice(0, specification.slices[0].stop if y is None else len(parameters.mean))
-    known = parameters.of(own)
-    noise = specification.per_feature(parameters.noise_variance)[own]
+    features = slice(0, specification.slices[0].stop if y is None else len(parameters.mean))
+    known = parameters.of(features)
+    noise = specification.per_feature(parameters.noise_variance)[features]
     weights = weights_of(known.loadings, noise, known.loadings_covariance)
-    found = np.empty((x.shape[0], width))
+    results = np.empty((x.shape[0], width))
     for at in chunks(x, len(weights.pairs) + 1):
         rows = observed(stacked(x[at], None if y is None else y[at]), known.mean, np.ones(len(noise)))
-        found[at] = function(rows, posterior(rows, weights), known, noise)
-    return found
+        results[at] = function(rows, posterior(rows, weights), known, noise)
+    return results
 
 
 def _means(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
@@ -105,18 +105,18 @@ def bartlett(x: Features, y: Array | None, parameters: Parameters, specification
     def unbiased(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
         enough = rows.spread(rows.masked(np.ones((1, len(noise))))[0]) > k - 0.5
         precision = np.linalg.inv(np.moveaxis(rows.spread(about.covariance), -1, 0)[enough]) - np.eye(k)
-        found = np.full((len(enough), k), np.nan)
-        found[enough] = np.linalg.solve(precision, about.projected.T[enough][:, :, None])[:, :, 0]
-        return found
+        scores = np.full((len(enough), k), np.nan)
+        scores[enough] = np.linalg.solve(precision, about.projected.T[enough][:, :, None])[:, :, 0]
+        return scores
 
     return _each(x, y, parameters, specification, unbiased, k)
 
 
 def _expected(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """The expectation of every entry of the rows (n, D), WE[z] + μ given the observed ones."""
-    own = specification.slices[0]
+    features = specification.slices[0]
     z = scores(x, y, parameters, specification)
-    return np.asarray(z @ parameters.loadings[own].T + parameters.mean[own])
+    return np.asarray(z @ parameters.loadings[features].T + parameters.mean[features])
 
 
 def imputed(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
@@ -138,16 +138,16 @@ def imputed_beside(x: Features, near: Array | None, parameters: Parameters, spec
 
 def imputed_variances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """The variance of every missing entry given the observed ones (n, D), noise included; 0 for observed entries."""
-    own = specification.slices[0]
-    noise = specification.per_feature(parameters.noise_variance)[own]
-    known = parameters.of(own)
-    found = linear_variances(x, y, parameters, specification, known.loadings, known.loadings_covariance)
-    found += noise * (1.0 + known.uncertainty(noise))
+    features = specification.slices[0]
+    noise = specification.per_feature(parameters.noise_variance)[features]
+    known = parameters.of(features)
+    variances = linear_variances(x, y, parameters, specification, known.loadings, known.loadings_covariance)
+    variances += noise * (1.0 + known.uncertainty(noise))
     if isinstance(x, sp.csr_array):
         lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
-        found[lines, x.indices] = 0.0
-        return found
-    return np.where(np.isnan(x), found, 0.0)
+        variances[lines, x.indices] = 0.0
+        return variances
+    return np.where(np.isnan(x), variances, 0.0)
 
 
 def linear_variances(
@@ -166,14 +166,14 @@ def linear_variances(
     twice, more = (squares * doubled).T, None if spread is None else (spread * doubled).T
 
     def variances(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
-        found = np.asarray(rows.spread(about.covariance[first, second]).T @ twice)
-        return found if more is None else found + (about.mean[first] * about.mean[second]).T @ more
+        each = np.asarray(rows.spread(about.covariance[first, second]).T @ twice)
+        return each if more is None else each + (about.mean[first] * about.mean[second]).T @ more
 
     return _each(x, y, parameters, specification, variances, len(loadings))
 
 
 class Hiding(NamedTuple):
-    """Which part of the cells is held out, and the seed of their choice."""
+    """The fraction of the cells that is held out, and the seed of their choice."""
 
     part: float
     seed: int
@@ -248,19 +248,19 @@ def held_out_cells(features: Features, start: int, hiding: Hiding) -> Cells:
 def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     """How well the held-out cells of a block are predicted from its other cells and its targets; additive."""
     parameters, specification, hiding = request
-    own, k = specification.slices[0], parameters.loadings.shape[1]
-    loadings, mean = parameters.loadings[own], parameters.mean[own]
-    noise = specification.per_feature(parameters.noise_variance)[own]
-    alone = noise * (1.0 + parameters.of(own).uncertainty(noise))
+    inside, k = specification.slices[0], parameters.loadings.shape[1]
+    loadings, mean = parameters.loadings[inside], parameters.mean[inside]
+    noise = specification.per_feature(parameters.noise_variance)[inside]
+    alone = noise * (1.0 + parameters.of(inside).uncertainty(noise))
     first, second = triangle(k)
     doubled, uncertain = np.where(first == second, 1.0, 2.0), parameters.loadings_covariance
     more = (
         np.zeros((1, len(first)))
         if uncertain is None
-        else np.broadcast_to(uncertain, (len(parameters.loadings), len(first)))[own] * doubled
+        else np.broadcast_to(uncertain, (len(parameters.loadings), len(first)))[inside] * doubled
     )
     twice = packed_squares(loadings) * doubled + more
-    found = np.zeros(3)
+    sums = np.zeros(3)
     for at in chunks(block.features, k * k + k):
         x, y = block.features[at], None if block.targets is None else block.targets[at]
         rows, columns, values = held_out_cells(x, block.start + at.start, hiding)
@@ -274,5 +274,5 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
         known = ~np.isnan(away)
         away, variance = away[known], variance[known]
         value = -0.5 * float((LOG_2PI + np.log(variance) + away**2 / variance).sum())
-        found += (float(len(away)), value, float(away @ away))
-    return HeldOut(*found.tolist())
+        sums += (float(len(away)), value, float(away @ away))
+    return HeldOut(*sums.tolist())

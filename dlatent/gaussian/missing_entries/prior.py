@@ -37,12 +37,11 @@ from dlatent.gaussian.specification import Specification
 from dlatent.operators.symmetric import congruent, packed_squares, triangle, unpacked
 
 AT_FIRST = 0.5
-"""Part of the variance that a start leaves to the components at least."""
+"""Fraction of the variance that a start leaves to the components at least."""
 SEEN = 0.5
 """Entries from which a feature counts as observed."""
 SMALLEST = 1e-8
-"""The smallest τ² that is compared, as a part of the smallest c_j: it stands for zero, to which iterations would
-creep."""
+"""The smallest τ² that is compared, over the smallest c_j: it stands for zero, to which iterations would creep."""
 SCANNED = 100
 """Values of τ² in the first scan."""
 
@@ -67,11 +66,6 @@ def mean_prior(means: Means) -> MeanPrior:
     return MeanPrior(float(centre), float(((means.mean - centre) ** 2 + means.variance).mean()))
 
 
-def mean_divergence(means: Means) -> float:
-    """Σ_j KL(q(μ_j) ‖ N(m, τ²)) at the best prior."""
-    return 0.5 * float(np.log(mean_prior(means).variance / means.variance).sum())
-
-
 def shrunk_means(alone: Array, uncertainty: Array, precision: Array, before: float) -> Means:
     """The best means for the best prior, from y and c (D,) and n/ψ (D,); `before` is a τ² that is compared, too.
 
@@ -92,10 +86,10 @@ def shrunk_means(alone: Array, uncertainty: Array, precision: Array, before: flo
     scan = np.sort(np.append(np.geomspace(SMALLEST * least, most, SCANNED), before))
     best = int(bound(scan).argmax())
     low, high = np.log(scan[max(best - 1, 0)]), np.log(scan[min(best + 1, SCANNED)])
-    found = opt.minimize_scalar(
+    highest = opt.minimize_scalar(
         lambda at: -float(bound(np.exp([at]))[0]), bounds=(low, high), method="bounded", options={"xatol": 1e-10}
     )
-    ends = np.array([np.exp(found.x), scan[best]])
+    ends = np.array([np.exp(highest.x), scan[best]])
     variance = float(ends[int(bound(ends).argmax())])
     weight = 1.0 / (uncertainty + variance)
     centre = float(weight @ alone / weight.sum())
@@ -104,7 +98,7 @@ def shrunk_means(alone: Array, uncertainty: Array, precision: Array, before: flo
 
 
 class Priors(NamedTuple):
-    """What is said of the priors beforehand: the offset (D,) of the means, which have no prior without it, and the
+    """Priors as far as they are known beforehand: the offset (D,) of the means, which have no prior without it, and the
     variance of all loadings, which the evidence chooses without it."""
 
     offset: Array | None = None
@@ -131,17 +125,16 @@ def packed(matrices: Array) -> Array:
 def turned(parameters: Parameters, by: Array) -> Parameters:
     """The parameters for z → A⁻¹z: W A, and AᵀΣ_jA, with A (K, K′); columns of A that are left out leave components
     out."""
-    loadings = parameters.loadings @ by
-    if parameters.loadings_covariance is None:
-        return parameters._replace(loadings=loadings)
-    return parameters._replace(loadings=loadings, loadings_covariance=congruent(parameters.loadings_covariance, by))
+    spread = parameters.loadings_covariance
+    spread = None if spread is None else congruent(spread, by)
+    return parameters._replace(loadings=parameters.loadings @ by, loadings_covariance=spread)
 
 
 def prior_variance(parameters: Parameters, counts: Array) -> Array:
     """The best V (K, K), from the features that some row observes."""
     assert parameters.loadings_covariance is not None
-    own = counts > SEEN
-    mean = (packed_squares(parameters.loadings[own]) + parameters.loadings_covariance[own]).mean(axis=0)
+    seen = counts > SEEN
+    mean = (packed_squares(parameters.loadings[seen]) + parameters.loadings_covariance[seen]).mean(axis=0)
     return unpacked(mean, parameters.loadings.shape[1])
 
 
@@ -179,11 +172,14 @@ def means_of(parameters: Parameters, offset: Array, own: npt.NDArray[np.bool_]) 
 
 def divergence(parameters: Parameters, counts: Array, priors: Priors = EVIDENCE) -> float:
     """Σ_j KL(q(w_j) ‖ N(0, V)) at the given V, or the best, and where means have a prior that of them."""
-    own, best = counts > SEEN, prior_variance(parameters, counts)
+    seen, best = counts > SEEN, prior_variance(parameters, counts)
     variance = _given_or(best, priors)
-    whole = np.linalg.slogdet(variance)[1] + np.trace(np.linalg.inv(variance) @ best) - len(best)
-    found = 0.5 * float((whole - np.linalg.slogdet(spreads(parameters)[own])[1]).sum())
-    return found if priors.offset is None else found + mean_divergence(means_of(parameters, priors.offset, own))
+    each = np.linalg.slogdet(variance)[1] + np.trace(np.linalg.inv(variance) @ best) - len(best)
+    total = 0.5 * float((each - np.linalg.slogdet(spreads(parameters)[seen])[1]).sum())
+    if priors.offset is None:
+        return total
+    means = means_of(parameters, priors.offset, seen)
+    return total + 0.5 * float(np.log(mean_prior(means).variance / means.variance).sum())
 
 
 def with_prior(parameters: Parameters, counts: Array) -> Parameters:
@@ -210,19 +206,19 @@ class _Regressions(NamedTuple):
 def _regressed(second: Array, found: Entries, noise: Array, parameters: Parameters, priors: Priors) -> _Regressions:
     """Regressions on z̃ = (z, 1) with the ridge ψ_j V⁻¹ on the loadings, and that of the prior on the mean."""
     k, counts = parameters.loadings.shape[1], found.second[-1]
-    own, constant = counts > SEEN, second[:, :k, k]
+    seen, constant = counts > SEEN, second[:, :k, k]
     ridge = noise[:, None, None] * np.linalg.inv(_given_or(prior_variance(parameters, counts), priors))
     inverse = np.asarray(np.linalg.inv(second[:, :k, :k] + ridge), dtype=np.float64)
     inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
     # Loadings are free − change · pulled: the mean by itself first.
     free, pulled = (np.einsum("jab,jb->ja", inverse, right) for right in (found.cross[:k].T, constant))
-    weight = np.where(own, counts - np.einsum("ja,ja->j", constant, pulled), 1.0)
+    weight = np.where(seen, counts - np.einsum("ja,ja->j", constant, pulled), 1.0)
     change, means = (found.cross[k] - np.einsum("ja,ja->j", constant, free)) / weight, None
     if priors.offset is not None:
-        before = means_of(parameters, priors.offset, own)
-        alone, uncertainty, precision = before.mean + change[own], (noise / weight)[own], (counts / noise)[own]
+        before = means_of(parameters, priors.offset, seen)
+        alone, uncertainty, precision = before.mean + change[seen], (noise / weight)[seen], (counts / noise)[seen]
         means = shrunk_means(alone, uncertainty, precision, mean_prior(before).variance)
-        change[own] = means.mean - before.mean
+        change[seen] = means.mean - before.mean
     return _Regressions(free - change[:, None] * pulled, noise[:, None, None] * inverse, change, means)
 
 
@@ -259,8 +255,7 @@ def maximise_bound(
     k, counts = parameters.loadings.shape[1], found.second[-1]
     noise = specification.per_feature(parameters.noise_variance)
     second = np.ascontiguousarray(unpacked(found.second, k + 1).transpose(2, 0, 1))
-    image = _regressed(second, found, noise, parameters, priors)
-    loadings, spread, change, means = image
+    loadings, spread, change, means = image = _regressed(second, found, noise, parameters, priors)
     shift = _shift(found, second, image, noise) if expand else np.zeros(k)
     solution = np.hstack([loadings, change[:, None]])
     residual = found.energy - 2.0 * np.einsum("jk,kj->j", solution, found.cross)
@@ -277,14 +272,14 @@ def maximise_bound(
     variance = np.add.reduceat(residual, starts) / np.maximum(cells, 1.0)
     variance = np.maximum(np.where(cells > SEEN, variance, parameters.noise_variance), specification.floors)
     mean = parameters.mean + change + loadings @ shift
-    made = Parameters(loadings, mean, variance, packed(spread), uncertain)
+    fitted = Parameters(loadings, mean, variance, packed(spread), uncertain)
     if not expand:
-        return made
+        return fitted
     latent = unpacked(found.latent, k + 1)
     root = la.cholesky(_about(latent, shift) / latent[k, k], lower=True)
     if priors.variance is not None:
-        root = _balanced(root, made, counts, float(latent[k, k]), priors.variance)
-    return turned(made, root)
+        root = _balanced(root, fitted, counts, float(latent[k, k]), priors.variance)
+    return turned(fitted, root)
 
 
 def _balanced(root: Array, parameters: Parameters, counts: Array, rows: float, variance: float) -> Array:
@@ -307,8 +302,8 @@ def bound_gradient(
     k, counts = parameters.loadings.shape[1], found.second[-1]
     noise = specification.per_feature(parameters.noise_variance)
     pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
-    own = turned(parameters, np.eye(k, free))
-    pulled[:, :free] = own.loadings @ np.linalg.inv(_given_or(prior_variance(own, counts), priors))
+    free_part = turned(parameters, np.eye(k, free))
+    pulled[:, :free] = free_part.loadings @ np.linalg.inv(_given_or(prior_variance(free_part, counts), priors))
     pulled[counts < SEEN] = 0.0
     uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k]) / noise
     uncertain += counts * parameters.uncertainty(noise)
@@ -331,9 +326,9 @@ def worth(found: Entries, parameters: Parameters) -> Array:
     Dickey), and the divergences are lower by ½ Σ_j log [(Σ_j⁻¹)_kk/(V⁻¹)_kk].
     """
     counts = found.second[-1]
-    own = counts > SEEN
+    seen = counts > SEEN
     precision = np.diag(la.inv(prior_variance(parameters, counts)))
-    each = np.diagonal(np.linalg.inv(spreads(parameters)[own]), axis1=1, axis2=2)
+    each = np.diagonal(np.linalg.inv(spreads(parameters)[seen]), axis1=1, axis2=2)
     return np.asarray(0.5 * (found.evidence[: len(precision)] - np.log(each / precision).sum(axis=0)))
 
 
@@ -347,8 +342,8 @@ def without_components(parameters: Parameters, specification: Specification, cou
 
 
 def certainty(parameters: Parameters, counts: Array) -> Array:
-    """Which part of the variance of each component's loadings V_kk is that of their means (K,), the rest being their
-    uncertainty: 0 where the data say nothing of it."""
-    own = counts > SEEN
+    """The fraction of the variance V_kk of each component's loadings that is that of their means (K,), the rest being
+    their uncertainty: 0 where the data say nothing of it."""
+    seen = counts > SEEN
     variance = np.diag(prior_variance(parameters, counts))
-    return np.asarray((parameters.loadings[own] ** 2).mean(axis=0) / variance)
+    return np.asarray((parameters.loadings[seen] ** 2).mean(axis=0) / variance)

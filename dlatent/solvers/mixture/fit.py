@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
+from dlatent.gaussian.kernel import stacked
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.operators.sparse import column_sums, rows_about, times
@@ -84,7 +85,7 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
         return run(Pass(block_mixture, MixtureRequest(mixture, shift), name="mixture"))
 
     if task.start is None:
-        begun = _best_start(_stacked(subset.rows), task, shift, specification, unit, options, rng)
+        begun = _best_start(stacked(subset.rows), task, shift, specification, unit, options, rng)
     else:
         begun = _mixture_of(task.start).moved(-shift).at_least(floors)
     em = _MixtureEM(visit, specification, unit, options, report)
@@ -128,11 +129,6 @@ def row_bytes(problem: Problem) -> int:
 def _some_rows(problem: Problem, rng: np.random.Generator) -> np.ndarray:
     """Numbers of random rows in increasing order."""
     return np.sort(rng.choice(problem.samples, subset_rows(problem), replace=False, shuffle=False))
-
-
-def _stacked(rows: tuple[Any, ...]) -> Features:
-    """Rows of several blocks, one below the other."""
-    return np.vstack(rows) if isinstance(rows[0], np.ndarray) else sp.csr_array(sp.vstack(rows, format="csr"))
 
 
 def _best_start(

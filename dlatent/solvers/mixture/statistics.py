@@ -90,8 +90,7 @@ class Mixture(NamedTuple):
 
 def mixture_of(weights: Array, components: tuple[Parameters, ...]) -> Mixture:
     """A mixture from the parameters of its components."""
-    loadings, mean, noise = (np.stack(parts) for parts in zip(*(one[:3] for one in components), strict=True))
-    return Mixture(weights, loadings, mean, noise)
+    return Mixture(weights, *map(np.stack, zip(*(each[:3] for each in components), strict=True)))
 
 
 def canonical_mixture(mixture: Mixture, specification: Specification) -> Mixture:
@@ -210,9 +209,7 @@ def _pieces(x: Features, request: MixtureRequest) -> Iterator[tuple[slice, Featu
 
 def _transposed_times(x: Features | Array, weights: Array) -> Array:
     """wᵀx (m, D)."""
-    if isinstance(x, np.ndarray):
-        return np.asarray(weights.T @ x)
-    return sparse_times(x.T, weights).T
+    return np.asarray(weights.T @ x) if isinstance(x, np.ndarray) else sparse_times(x.T, weights).T
 
 
 def mixture_sums(x: Features, request: MixtureRequest, assigned: Array | None = None) -> MixtureSums:
@@ -274,8 +271,7 @@ def mixture_slope(sums: MixtureSums, mixture: Mixture, specification: Specificat
 
 
 class SubsetRequest(NamedTuple):
-    """Increasing numbers of the rows that are wanted whole, the shift of the features, and whether all-zero rows are
-    refused."""
+    """Increasing numbers of the rows that are wanted, the shift of the features, whether all-zero rows are refused."""
 
     rows: np.ndarray
     shift: Array
