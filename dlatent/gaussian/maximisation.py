@@ -10,8 +10,6 @@ and 2 (with errata 7 and 11); Ham, Lee and Saul (27), (30).  Parameter expansion
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.linalg as la
 
@@ -22,40 +20,27 @@ from dlatent.gaussian.parameters import Maximum, Parameters
 from dlatent.gaussian.specification import Specification
 
 
-class _ViewSums(NamedTuple):
-    """The statistics of one view over all patterns that have it."""
-
-    second: Array
-    cross: Array
-    energy: Array
-
-
-def _view_sums(latent: tuple[Latent, ...], specification: Specification, view: int) -> _ViewSums:
+def _view_sums(latent: tuple[Latent, ...], specification: Specification, view: int) -> tuple[Array, Array, Array]:
+    """Σ E[z̃z̃ᵀ], Σ (x−s) E[z̃]ᵀ and Σ (x−s)² of one view over all patterns that have it."""
     width, k = specification.sizes[view], specification.n_components
-    second, cross, energy = (
-        np.zeros((k + 1, k + 1)),
-        np.zeros((width, k + 1)),
-        np.zeros(specification.views[view].groups),
-    )
+    second, cross = np.zeros((k + 1, k + 1)), np.zeros((width, k + 1))
+    energy = np.zeros(specification.views[view].groups)
     for pattern, part in zip(specification.patterns, latent, strict=True):
-        if view not in pattern:
-            continue
-        place = pattern.index(view)
-        start = sum(specification.sizes[other] for other in pattern[:place])
-        second += part.second
-        cross += part.cross[start : start + width]
-        first = sum(specification.views[other].groups for other in pattern[:place])
-        energy += part.energy[first : first + len(energy)]
-    return _ViewSums(second, cross, energy)
+        if view in pattern:
+            second += part.second
+            cross += part.cross[specification.slices_within(pattern)[view]]
+            first = sum(specification.views[other].groups for other in pattern[: pattern.index(view)])
+            energy += part.energy[first : first + len(energy)]
+    return second, cross, energy
 
 
-def _expand(latent: tuple[Latent, ...], loadings: Array, mean: Array) -> tuple[Array, Array]:
-    """PX-EM: give z the mean and covariance that the data want, then put them into W and μ."""
-    total = np.asarray(sum(part.second for part in latent))
-    count, width = total[-1, -1], loadings.shape[1]
-    shift = total[:width, -1] / count
-    covariance = total[:width, :width] / count - np.outer(shift, shift)
-    return loadings @ la.cholesky(covariance, lower=True), mean + loadings @ shift
+def expanded(parameters: Parameters, latent: Array) -> Parameters:
+    """PX-EM: give z the mean and covariance that Σ E[z̃z̃ᵀ] (K+1, K+1) has, then put them into W and μ."""
+    k = len(latent) - 1
+    shift = latent[:k, k] / latent[k, k]
+    covariance = latent[:k, :k] / latent[k, k] - np.outer(shift, shift)
+    loadings = parameters.loadings @ np.asarray(la.cholesky(covariance, lower=True))
+    return parameters._replace(loadings=loadings, mean=parameters.mean + parameters.loadings @ shift)
 
 
 def maximise(
@@ -84,10 +69,9 @@ def maximise(
         explained = float(np.sum(solution * cross)) if shared else (solution * cross).sum(axis=1)
         variance[groups] = (energy + outside[view] - explained) / cells
         loadings[features], mean[features] = solution[:, :k], solution[:, k]
-    if expand:
-        loadings, mean = _expand(latent, loadings, mean)
     floors = specification.floors
-    return Parameters(loadings, mean, floors.copy() if specification.fixed else np.maximum(variance, floors))
+    image = Parameters(loadings, mean, floors.copy() if specification.fixed else np.maximum(variance, floors))
+    return expanded(image, np.asarray(sum(part.second for part in latent))) if expand else image
 
 
 def slope(latent: tuple[Latent, ...], parameters: Parameters, specification: Specification) -> Array:

@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg as la
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, add
 from dlatent.gaussian.expectation import LOG_2PI
+from dlatent.gaussian.maximisation import expanded
 from dlatent.gaussian.missing_entries.observed import (
     BUCKETS,
     Buffers,
@@ -169,22 +169,18 @@ def maximise_entries(
     normal[unseen] = np.eye(k + 1)
     solution: Array = np.asarray(np.linalg.solve(normal, found.cross.T[:, :, None]), dtype=np.float64)[:, :, 0]
     residual = found.energy - np.einsum("jk,kj->j", solution, found.cross)
-    starts = [at.start for at in specification.group_slices]
-    cells = np.add.reduceat(counts, starts)
-    variance = np.add.reduceat(residual, starts) / np.maximum(cells, 1.0)
-    variance = np.where(cells > 0.5, variance, parameters.noise_variance)
-    mean, floored = parameters.mean + solution[:, k], np.maximum(variance, specification.floors)
-    image = Parameters(solution[:, :k], mean, floored)
+    noise = pooled_noise(residual, counts, parameters, specification)
+    image = Parameters(solution[:, :k], parameters.mean + solution[:, k], noise)
     return expanded(image, unpacked(found.latent, k + 1)) if expand else image
 
 
-def expanded(parameters: Parameters, latent: Array) -> Parameters:
-    """PX-EM: give z the mean and covariance that Σ E[z̃z̃ᵀ] (K+1, K+1) has, then put them into W and μ."""
-    k = len(latent) - 1
-    shift = latent[:k, k] / latent[k, k]
-    covariance = latent[:k, :k] / latent[k, k] - np.outer(shift, shift)
-    loadings = parameters.loadings @ np.asarray(la.cholesky(covariance, lower=True))
-    return parameters._replace(loadings=loadings, mean=parameters.mean + parameters.loadings @ shift)
+def pooled_noise(residual: Array, counts: Array, parameters: Parameters, specification: Specification) -> Array:
+    """Noise variance of each group, from Σ of squares and numbers of entries of each feature (D,); that of before where
+    no row observes the group."""
+    starts = [at.start for at in specification.group_slices]
+    cells = np.add.reduceat(counts, starts)
+    variance = np.add.reduceat(residual, starts) / np.maximum(cells, 1.0)
+    return np.maximum(np.where(cells > 0.5, variance, parameters.noise_variance), specification.floors)
 
 
 def gradient(found: Entries, parameters: Parameters, specification: Specification) -> Array:

@@ -31,7 +31,7 @@ import scipy.optimize as opt
 
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import LOG_2PI
-from dlatent.gaussian.missing_entries.entries import Entries, gradient
+from dlatent.gaussian.missing_entries.entries import Entries, gradient, pooled_noise
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.operators.symmetric import congruent, packed_squares, triangle, unpacked
@@ -267,10 +267,7 @@ def maximise_bound(
         uncertain = np.full(len(counts), means.variance.max())
         uncertain[counts > SEEN] = means.variance
         residual += counts * uncertain
-    starts = [at.start for at in specification.group_slices]
-    cells = np.add.reduceat(counts, starts)
-    variance = np.add.reduceat(residual, starts) / np.maximum(cells, 1.0)
-    variance = np.maximum(np.where(cells > SEEN, variance, parameters.noise_variance), specification.floors)
+    variance = pooled_noise(residual, counts, parameters, specification)
     mean = parameters.mean + change + loadings @ shift
     fitted = Parameters(loadings, mean, variance, packed(spread), uncertain)
     if not expand:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as la
 
-from dlatent.gaussian.missing_entries.entries import Entries, expanded, maximise_entries
+from dlatent.gaussian.maximisation import expanded
+from dlatent.gaussian.missing_entries.entries import Entries, maximise_entries
 from dlatent.gaussian.missing_entries.prior import EVIDENCE, Priors, maximise_bound, turned
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
