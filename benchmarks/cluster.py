@@ -24,7 +24,7 @@ def local_cluster(
     workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
 ) -> Iterator[Client]:
     """Worker processes of one thread each, as dlatent wants them, and their client, after a tiny fit of dlatent."""
-    from dlatent.engine.processes import recommended
+    from dlatent.engine.machine import recommended
 
     with dask.config.set(recommended()), bare_cluster(workers, memory_limit, place) as client:
         warm_up(client)

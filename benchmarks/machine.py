@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from dlatent.engine.processes import HUGE_PAGES
+from dlatent.engine.machine import HUGE_PAGES
 
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 

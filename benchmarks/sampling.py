@@ -17,8 +17,8 @@ from typing import NamedTuple
 INTERVAL = 0.004
 ENGINE, LIBRARY = "dlatent.engine.", "dlatent."
 TASKS = {
-    "fold.run_part", "fold.fold_block", "pairs.meet", "pairs.meet_once", "pairs.finish", "pairs.tiles",
-    "exchange.project", "exchange.project_block", "exchange.spread", "exchange.meet",
+    "fold.run_group", "pairs.meet", "pairs.meet_once", "pairs.finish", "pairs.tiles",
+    "edges.project", "edges.spread", "edges.fold_rows",
 }  # fmt: skip
 """Functions of the engine that work on blocks, whose seconds the engine counts as busy."""
 JOINING, PASS, LOADING, WAITING = {"fold.join"}, "base._passed", "fold._load", "fold.read_ahead"

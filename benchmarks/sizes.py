@@ -5,7 +5,7 @@ python -m benchmarks.sizes
 
 from __future__ import annotations
 
-from dlatent.engine.records import Workers
+from dlatent.engine.executor import Workers
 from dlatent.order import group_count, task_count
 from dlatent.solvers.plan import Plan, Problem, clock, size
 from dlatent.solvers.planner import make_plan

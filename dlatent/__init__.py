@@ -10,8 +10,8 @@ from dlatent.models import MODELS
 if TYPE_CHECKING:
     from dlatent.arrays import DataSource as DataSource
     from dlatent.arrays import Graph as Graph
-    from dlatent.engine.records import PassRecord as PassRecord
-    from dlatent.engine.records import Workers as Workers
+    from dlatent.engine.executor import Workers as Workers
+    from dlatent.engine.session import PassRecord as PassRecord
     from dlatent.errors import ConvergenceWarning as ConvergenceWarning
     from dlatent.errors import DataError as DataError
     from dlatent.errors import DataWarning as DataWarning
@@ -75,7 +75,7 @@ _WARNINGS = ("ConvergenceWarning", "DataWarning", "MisfitWarning", "NoiseFloorWa
 _MODULES = {
     **dict.fromkeys((*_ERRORS, *_WARNINGS), "errors"),
     **{model.name: f"models.{model.module}" for model in MODELS},
-    "Workers": "engine.records",
+    "Workers": "engine.executor",
     "annotate": "models.annotated",
     "Callback": "models.callbacks",
     "ProgressBar": "models.callbacks",
@@ -97,7 +97,7 @@ _MODULES = {
     **dict.fromkeys(("Duration", "Plan"), "solvers.plan"),
     "LocalPlan": "solvers.lle.fit",
     "Iteration": "solvers.solution",
-    "PassRecord": "engine.records",
+    "PassRecord": "engine.session",
     "Estimate": "operators.graph_precision",
 }
 

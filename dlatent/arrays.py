@@ -42,7 +42,7 @@ class Block:
     """Loaded rows `[start, start + n)` of the data, the unit that a block function receives.
 
     `weights` (n,) say how often each row counts, None for once.
-    `exchanged` is None except in the last stage of a pass with neighbour sums (see `engine.exchange`).
+    `exchanged` is None except in the last stage of a pass over edges (see `engine.edges`).
     """
 
     index: int

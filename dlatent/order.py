@@ -65,71 +65,56 @@ def stretches(count: int) -> list[range]:
     return [range(start, min(start + width, count)) for start in range(0, count, width)]
 
 
-def tree_levels(leaves: int) -> list[int]:
-    """Number of nodes on each level of the tree, from the leaves to the root; node j joins nodes 4j … 4j + 3 below."""
-    levels = [leaves]
-    while levels[-1] > 1:
-        levels.append(-(-levels[-1] // FAN_IN))
-    return levels
-
-
-def children(node: int, below: int) -> range:
-    """The nodes of the level below (which has `below` of them) that `node` joins, left to right."""
-    return range(node * FAN_IN, min((node + 1) * FAN_IN, below))
-
-
 def task_count(leaves: int) -> int:
     """Tasks that fold and join so many groups: one for each group, and one for each node that joins several."""
-    levels = tree_levels(leaves)
-    joins = sum(len(children(node, below)) > 1 for below, own in pairwise(levels) for node in range(own))
-    return leaves + joins
+    return reduce_tree(lambda _: 1, lambda tasks: 1 + sum(tasks), leaves)
 
 
 def reduce_tree(
     leaf: Callable[[int], T],
     join: Callable[[Iterable[T]], T],
     leaves: int,
-    made: Mapping[range, T] | None = None,
+    known: Mapping[range, T] | None = None,
 ) -> T:
     """Walk the tree depth first: `leaf(group)` makes a leaf, `join` folds the children of a node from left to right.
 
     `join` must take all that it is given: children are made while it asks for them, so that one which adds them up has
     two at a time, and one which lists them first at most four on each level. A node with one child is that child.
 
-    Parameters: `made`, nodes that are there already, by the groups below them.
+    Parameters: `known`, nodes that are there already, by the groups below them.
     """
-    levels = tree_levels(leaves)
 
-    def visit(level: int, node: int) -> T:
-        width = FAN_IN**level
-        below = range(node * width, min((node + 1) * width, leaves))
-        if made and below in made:
-            return made[below]
-        if level == 0:
-            return leaf(node)
-        own = children(node, levels[level - 1])
-        if len(own) == 1:
-            return visit(level - 1, own[0])
-        return join(visit(level - 1, child) for child in own)
+    def visit(start: int, width: int) -> T:
+        below = range(start, min(start + width, leaves))
+        if known and below in known:
+            return known[below]
+        if width == 1:
+            return leaf(start)
+        width //= FAN_IN
+        children = below[::width]
+        return visit(start, width) if len(children) == 1 else join(visit(child, width) for child in children)
 
-    return visit(len(levels) - 1, 0)
+    width = 1
+    while width < leaves:
+        width *= FAN_IN
+    return visit(0, width)
 
 
-def branches(own: Sequence[int], leaves: int) -> list[range]:
-    """The largest nodes of the tree that have no other groups below them than those of `own`, in order; each is given
-    by those groups, whose own tree has its shape.
+def branches(members: Sequence[int], leaves: int) -> list[range]:
+    """The largest nodes of the tree that have no other groups below them than those of `members`, in order; each is
+    given by those groups, whose own tree has its shape.
 
-    Parameters: `own`, groups in ascending order; `leaves`, the number of all groups.
+    Parameters: `members`, groups in ascending order; `leaves`, the number of all groups.
     """
-    found, at = list[range](), 0
-    while at < len(own):
-        first, width = own[at], 1
+    nodes, at = list[range](), 0
+    while at < len(members):
+        first, width = members[at], 1
         node = wider = range(first, first + 1)
-        while list(wider) == list(own[at : at + len(wider)]):
+        while list(wider) == list(members[at : at + len(wider)]):
             node, width = wider, width * FAN_IN
             if first % width or len(node) == leaves:
                 break
             wider = range(first, min(first + width, leaves))
-        found.append(node)
+        nodes.append(node)
         at += len(node)
-    return found
+    return nodes

@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class Alone:
+class NoExchange:
     """Blocks do not meet: each is mapped by itself."""
 
 
@@ -78,7 +78,7 @@ class Tiles:
     """
 
 
-Meeting: TypeAlias = Alone | Edges | Pairs | Tiles
+ExchangePattern: TypeAlias = NoExchange | Edges | Pairs | Tiles
 """What a block meets before it gives its result."""
 
 
@@ -91,7 +91,7 @@ class Pass(Generic[P, S]):
     map : a pure function that other processes can import; leaves its block as it is.
     parameters : its last argument, sent once to each process.
     combine : joins the results of different blocks; may update arrays, and arrays in tuples, on the left in place.
-    meeting : what blocks meet first (see `neighbour_pass`, `pair_pass`, `tile_pass`).
+    exchange : what blocks meet first (see `Edges`, `pair_pass`, `tile_pass`).
     form : another form of the rows, made when a block is read and kept for later passes that ask for it.  Blocks that
         lie in memory stay as they are, so the result must not depend on it.
     count : counts something in every block beside the map, where blocks do not meet each other; the engine adds it up.
@@ -103,7 +103,7 @@ class Pass(Generic[P, S]):
     map: Callable[[Block, P], S]
     parameters: P
     combine: Callable[[S, S], S] = field(default=add, kw_only=True)
-    meeting: Meeting = field(default=Alone(), kw_only=True)
+    exchange: ExchangePattern = field(default=NoExchange(), kw_only=True)
     form: Form | None = field(default=None, kw_only=True)
     count: Callable[[Block], int] | None = field(default=None, kw_only=True)
     cached: bool = field(default=True, kw_only=True)
@@ -119,24 +119,6 @@ class Run(Protocol):
         ...
 
 
-def neighbour_pass(
-    rows: Callable[[Block, P], Rows],
-    fold: Callable[[Block, P], S],
-    parameters: P,
-    *,
-    keep: Callable[[Rows, Rows, int, P], Rows],
-    hops: int,
-    normalised: bool = False,
-    features: bool = True,
-    combine: Callable[[S, S], S] = add,
-    cached: bool = True,
-    name: str = "neighbour sums",
-) -> Pass[P, S]:
-    """A pass in which rows meet their neighbours in a graph, and then are folded; see `Edges`."""
-    meeting = Edges(rows, keep, hops, normalised, features)
-    return Pass(fold, parameters, combine=combine, meeting=meeting, cached=cached, name=name)
-
-
 def pair_pass(
     meet: Callable[[Any, Any, P], Any],
     parameters: P,
@@ -149,31 +131,16 @@ def pair_pass(
     name: str = "pairs",
 ) -> Pass[Any, Any]:
     """A pass in which every block meets every block; see `Pairs`.  Without `combine` the results are a tuple."""
-    listed = combine is None
-    meeting = Pairs(along, finish, mutual, listed)
+    pairs = Pairs(along, finish, mutual, listed=combine is None)
     combine = combine or operator.add
-    return Pass(cast(Any, meet), parameters, combine=combine, meeting=meeting, recorded=recorded, name=name)
+    return Pass(cast(Any, meet), parameters, combine=combine, exchange=pairs, recorded=recorded, name=name)
 
 
 def tile_pass(
     meet: Callable[[Sequence[Block], Sequence[Block], P], S], parameters: P, *, name: str = "tiles"
 ) -> Pass[Any, tuple[S, ...]]:
     """A pass in which every two groups of blocks meet once; see `Tiles`."""
-    return Pass(cast(Any, meet), parameters, combine=operator.add, meeting=Tiles(), name=name)
-
-
-__all__ = [
-    "Alone",
-    "Edges",
-    "Meeting",
-    "Pairs",
-    "Pass",
-    "Run",
-    "Tiles",
-    "neighbour_pass",
-    "pair_pass",
-    "tile_pass",
-]
+    return Pass(cast(Any, meet), parameters, combine=operator.add, exchange=Tiles(), name=name)
 
 
 @dataclass(frozen=True)

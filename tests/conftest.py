@@ -9,7 +9,7 @@ import os
 import dask
 from hypothesis import settings
 
-from dlatent.engine.processes import NO_HANGS
+from dlatent.engine.machine import NO_HANGS
 
 # A law that holds is no less true on a machine that is busy.
 settings.register_profile("any machine", deadline=None)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dlatent.engine.processes import give_back
+from dlatent.engine.machine import give_back
 
 
 def peak_of_process() -> int:

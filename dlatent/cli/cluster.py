@@ -17,7 +17,7 @@ import dask
 
 from dlatent.cli import UsageError
 from dlatent.cli.arguments import positive
-from dlatent.engine.processes import local_workers
+from dlatent.engine.machine import local_workers
 from dlatent.errors import EngineError
 
 CONNECT_SECONDS = 15

@@ -27,8 +27,8 @@ from dlatent.cli.inputs import (
     require_free,
     told_how_to_go_on,
 )
+from dlatent.engine.executor import Workers
 from dlatent.engine.machine import granted
-from dlatent.engine.records import Workers
 from dlatent.errors import masked
 from dlatent.models import MODELS, Model
 from dlatent.models.hyperparameters import Allowed, Criterion, declared

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from dlatent.engine.records import PassRecord
+from dlatent.engine.session import PassRecord
 from dlatent.errors import masked, number_of
 from dlatent.models.callbacks import Callback
 from dlatent.solvers.plan import Plan

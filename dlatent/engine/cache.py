@@ -34,9 +34,15 @@ def measured(features: Features) -> int:
     return sum(array.nbytes for array in stored(features))
 
 
-def owned(value: T) -> T:
-    """Copy the arrays of a statistic (in tuples, too), so that updating it in place touches nothing else."""
-    return _each_array(value, lambda array: np.array(array, order="K", copy=True))
+def owned(value: T, change: Callable[[Any], Any] = np.copy) -> T:
+    """Copy the arrays of a statistic (in tuples, too), so that updating it in place touches nothing else; or `change`
+    them."""
+    if isinstance(value, np.ndarray):
+        return cast(T, change(value))
+    if isinstance(value, tuple):
+        fields = [owned(item, change) for item in value]
+        return type(value)(*fields) if hasattr(value, "_fields") else type(value)(fields)
+    return value
 
 
 def weight(value: Any) -> float:
@@ -48,22 +54,8 @@ def weight(value: Any) -> float:
     return 0 if value is None or isinstance(value, int | float | np.generic) else float("inf")
 
 
-def lent(value: T) -> T:
-    """The same statistic, with arrays (in tuples, too) that nobody can write to through it."""
-    return _each_array(value, read_only)
-
-
-def _each_array(value: T, change: Callable[[Any], Any]) -> T:
-    if isinstance(value, np.ndarray):
-        return cast(T, change(value))
-    if isinstance(value, tuple):
-        fields = [_each_array(item, change) for item in value]
-        return type(value)(*fields) if hasattr(value, "_fields") else type(value)(fields)
-    return value
-
-
 def read_only(array: Any) -> Any:
-    """The same array, which nobody can write to through this view."""
+    """A view of an array through which nobody can write."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -112,22 +104,16 @@ class BlockCache:
             kept[index] = (block, size)
             return True
 
-    def release(self, key: Hashable) -> None:
-        """Forget all blocks of a source."""
+    def release(self, keys: Iterable[Hashable], above: int = -1) -> None:
+        """Forget all blocks of some sources, where more than `above` bytes are kept."""
         with self._lock:
-            self._blocks.pop(key, None)
+            for key in keys if self._blocks and self.nbytes > above else ():
+                self._blocks.pop(key, None)
 
 
 CACHE = BlockCache()
 """The cache of this process."""
 os.register_at_fork(after_in_child=CACHE.__init__)  # type: ignore[misc]  # empty, and not locked by a thread left behind
-
-
-def release(keys: Iterable[Hashable], above: int = -1) -> None:
-    """Forget all blocks of some sources in this process, where it keeps more than `above` bytes."""
-    if CACHE.nbytes > above:
-        for key in keys:
-            CACHE.release(key)
 
 
 class ReferenceCache:
@@ -154,17 +140,13 @@ class ReferenceCache:
         Of threads that want it at once one reads it and the others wait; blocks for which there is no room are read
         every time, by all threads at once.
         """
-        found = self._kept.get(source.start)
-        if found is None and source.nbytes <= self._room:
+        if source.start not in self._kept and source.nbytes <= self._room:
             with self._lock:
-                found = self._kept.get(source.start)
-                if found is None:
-                    found = self._keep(source.start, lent(source.load()))
-        return lent(source.load()) if found is None else found
-
-    def _keep(self, start: int, features: Features) -> Features:
-        size = measured(features)
-        if size <= self._room:
-            self._kept[start] = features
-            self._room -= size
-        return features
+                if source.start not in self._kept:
+                    features = owned(source.load(), read_only)
+                    if measured(features) <= self._room:
+                        self._kept[source.start] = features
+                        self._room -= measured(features)
+                    return features
+        kept = self._kept.get(source.start)
+        return owned(source.load(), read_only) if kept is None else kept

@@ -11,21 +11,18 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from time import monotonic
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from distributed.scheduler import KilledWorker
 
 from dlatent.arrays import DataSource, Graph
-from dlatent.blas import kernels
-from dlatent.engine.cache import owned, release, weight
-from dlatent.engine.executor import Build, OnProgress, StepCounter, Take, entry, layout_of, taken
+from dlatent.engine.cache import weight
+from dlatent.engine.executor import Build, OnProgress, Take, place, step_counter, taken
 from dlatent.engine.failures import (
     Stranded,
     attended,
@@ -34,17 +31,26 @@ from dlatent.engine.failures import (
     results_of,
     threads_of,
     translated,
-    workers_of,
 )
-from dlatent.engine.fold import Work, ended, halt
-from dlatent.engine.group import Bundle, Sealed, Targets, as_rows, keys_of, parts_of, sealed, unsealed
-from dlatent.engine.machine import FRESH_WORKER, PACKAGES, before_pause, cache_share, granted, memory, versions
-from dlatent.engine.placement import place
-from dlatent.engine.processes import give_back
-from dlatent.engine.remote import LIGHT, DaskGraph, Key, Message, chunks_of, forget, persist, require_versions, shell
+from dlatent.engine.fold import Share, Work, halt, join_kept
+from dlatent.engine.group import Bundle, Sealed, Targets, groups_of, sealed, unsealed
+from dlatent.engine.remote import (
+    LIGHT,
+    DaskGraph,
+    Key,
+    Message,
+    chunks_of,
+    computed_group,
+    entry,
+    forget,
+    require_alike,
+    resources_of,
+    shell,
+    worker_state,
+)
 from dlatent.engine.task_graph import ANYWHERE, Layout, TaskGraph
 from dlatent.order import FAN_IN
-from dlatent.passes import Alone, Pairs, Resources, Tiles
+from dlatent.passes import NoExchange, Resources
 
 Future: TypeAlias = Any
 """A `distributed.Future`, whose methods have no types."""
@@ -55,8 +61,6 @@ MOST_SPENT = 64
 """Light results that are given up together: each time is a message, and a message delays the next."""
 MOST_SPANS = 4
 """Stretches of rows that an error names."""
-HERE = ("127.0.0.1", "::1", "localhost")
-"""Hosts of workers on the machine of the driver, as a local cluster names them."""
 KNOWN_SECONDS = 1.0
 """How long the list of workers is taken as known; to ask takes as long as a few tasks, and homes are a preference."""
 CALL_SECONDS = 5.0
@@ -72,23 +76,18 @@ class ClusterExecutor:
         self, client: Any, source: DataSource, targets: Targets, cache_bytes: int | None, graph: Graph | None
     ) -> None:
         self._client = client
-        self._keys = keys_of(source, graph)
         with translated(client):
-            self.resources = _resources(client, cache_bytes)
-        self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
-        self._nowhere = layout_of(self.parts, [ANYWHERE] * len(self.parts), {})
+            self.resources = resources_of(client, cache_bytes)
+        self.groups = groups_of(source, targets, graph)
+        # What the source and its edges are called in the caches.
+        self._keys = [each.key for each in (self.groups[0], self.groups[0].graph) if each is not None]
         self._source = source
-        self._chunks = [chunks_of(part.blocks) or [] for part in self.parts]
-        self._computed = bool(self._chunks[0])
-        self._heavy = source.in_memory or self._computed
-        self._persisted = False
-        self._homes: list[str] = []
-        self._threads: dict[str, int] = {}
-        self._checked = set[str]()
-        self._asked = 0.0
+        # Chunks of Dask that the cluster computes: in every pass, or once, where they are persisted.
+        self._computed, self._persisted = source.blocks[0].collection is not None, False
+        self._nbytes = tuple(sum(block.nbytes for block in group.blocks) for group in self.groups)
+        self._homes, self._threads, self._checked, self._asked = list[str](), dict[str, int](), set[str](), 0.0
         self._staged, self._each = list[Future](), 1
-        self._spent: list[Future] = []
-        self._spent_bytes = 0.0
+        self._spent, self._spent_bytes = list[Future](), 0.0
         self._weights: dict[tuple[str, str], float] = {}
         self._suspects: set[int] | None = None
         self.keep(self.resources.cache_bytes)
@@ -96,26 +95,27 @@ class ClusterExecutor:
     def keep(self, cache_bytes: int) -> None:
         """Keep so many bytes of blocks between passes, on each worker."""
         self.resources = replace(self.resources, cache_bytes=cache_bytes)
-        held = self._computed and self._source.nbytes <= cache_bytes * self.resources.workers
-        if held != self._persisted:
-            self._persisted = held
+        persisted = self._computed and self._source.nbytes <= cache_bytes * self.resources.workers
+        if persisted != self._persisted:
+            self._persisted = persisted
             self._abandon()  # what was sent are the blocks, or is not
+        self._recomputed = self._computed and not persisted
         if self._staged:
-            self._everywhere(partial(release, self._keys), cache_bytes)
+            self._everywhere(forget, self._keys, cache_bytes)
 
     def available(self) -> Resources:
         """What a plan may use: of the memory of the fullest worker what is left before Dask pauses it."""
-        with translated(self._client), _aside():
+        with self._calls():
             self._looked()
-            call = partial(self._client.run, _worker_state, on_error="ignore")
+            call = partial(self._client.run, worker_state, on_error="ignore")
             states = list(attended(self._client, call).values())
-        whole = self.resources.worker_memory
-        left = [min(at for at in (pause, whole) if at) - held for pause, held in states if pause or whole]
-        return replace(self.resources, worker_memory=max(1, min(left)) if left else whole)
+        limit = self.resources.worker_memory
+        left = [min(at for at in (pause, limit) if at) - held for pause, held in states if pause or limit]
+        return replace(self.resources, worker_memory=max(1, min(left)) if left else limit)
 
     def homes(self) -> list[str]:
         """The worker of each group."""
-        with translated(self._client), _quiet(), _aside():
+        with self._calls():
             self._settle()
         return self._homes
 
@@ -124,10 +124,18 @@ class ClusterExecutor:
     ) -> tuple[list[Any], int]:
         """The results of a graph, and the number of its tasks; what a pass leaves on the cluster is released."""
         self._suspects = None
-        with translated(self._client, self._blamed), _quiet(), _aside():
+        with self._calls():
             return persistently(
                 lambda: self._attempt(build, replace(work, token=uuid4().hex), tell, take), self._blamed
             )
+
+    @contextmanager
+    def _calls(self) -> Iterator[None]:
+        """Failures in the words of this library; the thread of this task left to others meanwhile; and no warning about
+        large graphs: data in memory are sent to the workers once, on purpose."""
+        with translated(self._client, self._blamed), warnings.catch_warnings(), _aside():
+            warnings.filterwarnings("ignore", message="Sending large graph")
+            yield
 
     def _suspect(self, task_graph: TaskGraph, names: Sequence[Key]) -> None:
         """Keep those groups that were on every worker that has died in this pass."""
@@ -138,39 +146,36 @@ class ClusterExecutor:
     def _blamed(self) -> str:
         """The rows of these groups, and where they lie; nothing where workers died on different ones."""
         spans = list[list[int]]()
-        for part in (self.parts[group] for group in sorted(self._suspects or ())):
-            if spans and spans[-1][1] == part.start:
-                spans[-1][1] = part.stop
+        for group in (self.groups[index] for index in sorted(self._suspects or ())):
+            if spans and spans[-1][1] == group.start:
+                spans[-1][1] = group.stop
             else:
-                spans.append([part.start, part.stop])
+                spans.append([group.start, group.stop])
         said = [f"{start}:{stop}" for start, stop in spans[:MOST_SPANS]] + ["…"] * (len(spans) > MOST_SPANS)
         return f"rows {', '.join(said)} of the {self._source.description}" if said else ""
 
-    def _attempt(self, build: Build, work: Work, tell: OnProgress | None, take: Take | None) -> tuple[list[Any], int]:
+    def _attempt(self, build: Build, work: Work, tell: OnProgress | None, take: Take | None) -> tuple[list[Share], int]:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
-        staged = self._settle()
+        sent = self._settle()
         task_graph = build(self._layout(work))
         tail = self._tail(task_graph, work)
         message = self._message(task_graph, work, tail)
         wanted = list(dict.fromkeys(ref.task for ref in task_graph.without(tail)))
-        unasked = sorted(set(range(len(task_graph.tasks))).difference(wanted)) if tell is not None else []
-        watched = [number for number in unasked if task_graph.tasks[number].steps]
+        done, steps = step_counter(task_graph.steps, tell), [task.steps for task in task_graph.tasks]
+        unasked = sorted(set(range(len(steps))).difference(wanted)) if tell is not None else []
+        watched = [number for number in unasked if steps[number]]
         keys = [message.names[number] for number in (*wanted, *watched)]
-        futures = self._client.get(message.task_graph.built(), keys, sync=False)
-        asked, progress, unseen = futures[: len(wanted)], StepCounter(task_graph.steps, tell), task_graph.steps
+        futures = self._client.get(message.dask_graph.built(), keys, sync=False)
+        shares = futures[: len(wanted)]
         for number, future in zip(watched, futures[len(wanted) :], strict=True):
-            unseen -= task_graph.tasks[number].steps
-            future.add_done_callback(partial(_tell, progress, task_graph.tasks[number].steps))
+            future.add_done_callback(partial(_tell, done, steps[number]))
         if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
             self._release()  # after the message that the new pass was, which would wait for another 10 milliseconds
 
-        def came(at: int) -> None:
-            progress.done(task_graph.tasks[wanted[at]].steps)
-
-        held = partial(taken, task_graph.results[0].at, take)  # all are at the same place of their task's result
-        hooks = (came if task_graph.singly else None, None if take is None else held)
+        came = [partial(done, steps[number]) for number in wanted]
+        hold = None if take is None else partial(taken, take)
         try:
-            found = results_of(self._client, asked, self._homes, *hooks)
+            results = results_of(self._client, shares, self._homes, came, hold, singly=task_graph.singly)
         except BaseException as error:
             _release(futures)  # waiting tasks are forgotten, running ones stop before their next block
             self._everywhere(halt, work.token)
@@ -179,15 +184,18 @@ class ClusterExecutor:
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        results = _joined(task_graph, tail, dict(zip(wanted, found, strict=True)), work) if take is None else found
-        self._spent += asked
+        if take is None:
+            known = dict(zip(wanted, results, strict=True))
+            for number in tail:
+                known[number] = join_kept(work, (entry(known, ref) for ref in task_graph.tasks[number].inputs))
+            results = [entry(known, ref) for ref in task_graph.results]
+        self._spent += shares
         if task_graph.singly:
             self._spent_bytes += LIGHT
         else:
             self._weights[_kind(work)] = nbytes = weight(results[0][0])
             self._spent_bytes += len(task_graph.without(tail)) * nbytes
-            progress.done(unseen)
-        return results, len(message.task_graph) + staged
+        return results, len(message.dask_graph) + sent
 
     def _release(self) -> None:
         """Release the results of passes that the driver has."""
@@ -205,7 +213,7 @@ class ClusterExecutor:
         self._release()
         _release(self._staged)
         self._staged = []
-        ended(self._keys)
+        forget(self._keys)
         self._everywhere(forget, self._keys)
 
     def _settle(self) -> int:
@@ -215,72 +223,80 @@ class ClusterExecutor:
             self._threads, self._asked = self._looked(), monotonic()
             if not self._threads.keys() & set(self._homes):
                 self._abandon()  # what was sent waits for workers that are all gone, as Dask keeps it for them
-            self._homes = place(len(self.parts), self._threads, self._homes)
+            self._homes = place(len(self.groups), self._threads, self._homes)
         if self._staged and all(future.status in ("finished", "pending") for future in self._staged):
             return 0
-        longest = max(self.parts, key=lambda part: part.stop - part.start).index
+        longest = max(self.groups, key=lambda group: group.stop - group.start).index
         self._staged, self._each = [], max(1, LIGHT // len(self._described([longest])))
-        sent, token = 0, uuid4().hex
-        for first in range(0, len(self.parts), self._each):  # a message for each, as blocks may travel along
-            task_graph, groups = DaskGraph(), range(first, min(first + self._each, len(self.parts)))
-            described = partial(unsealed, self._described(groups))
-            key = task_graph.add((f"parts-{token}", first), described, home=self._homes[first])
-            self._staged += self._client.get(task_graph.built(), [key], sync=False)
-            sent += 1
+        every, token = range(len(self.groups)), uuid4().hex
+        for first in every[:: self._each]:  # a message for each, as blocks may travel along
+            dask_graph = DaskGraph()
+            described = partial(unsealed, self._described(every[first : first + self._each]))
+            key = dask_graph.add((f"groups-{token}", first), described, home=self._homes[first])
+            self._staged += self._client.get(dask_graph.built(), [key], sync=False)
+        sent = len(self._staged)
         if self._persisted:
-            task_graph = DaskGraph()
-            keys = self._persist(task_graph, f"blocks-{token}")
-            self._staged, self._each = self._client.get(task_graph.built(), keys, sync=False), 1
-            sent += len(task_graph)
+            dask_graph = DaskGraph()
+            keys = self._compute(dask_graph, f"blocks-{token}", every)
+            self._staged, self._each = self._client.get(dask_graph.built(), list(keys.values()), sync=False), 1
+            sent += len(dask_graph)
         return sent
 
     def _looked(self) -> dict[str, int]:
         """The workers that there are, all of the versions of this process, and their threads."""
         threads = threads_of(self._client)
         if new := threads.keys() - self._checked:
-            _check_workers(self._client, new)
+            require_alike(self._client, new)
             self._checked |= new
         return threads
 
-    def _described(self, groups: Iterable[int]) -> Sealed:
+    def _described(self, indices: Iterable[int]) -> Sealed:
         """The descriptions of some groups as a bundle, without graphs of Dask."""
-        parts = {group: shell(self.parts[group]) if self._computed else self.parts[group] for group in groups}
-        return sealed({"parts": parts}, Bundle)
+        groups = {index: shell(self.groups[index]) if self._computed else self.groups[index] for index in indices}
+        return sealed({"groups": groups}, Bundle)
 
-    def _persist(self, task_graph: DaskGraph, name: str) -> list[Key]:
-        """The tasks that put the blocks of each group together from their chunks."""
-        for group, home in enumerate(self._homes):
-            chunks = self._chunks[group]
-            for block in chunks:
-                task_graph.include(block.tasks, home)
-            cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
-            inputs = [self._staged[group // self._each], *(key for block in chunks for key in block.keys)]
-            task_graph.add((name, group), partial(persist, group, cuts), inputs, home)
-        return [(name, group) for group in range(len(self.parts))]
+    def _compute(self, dask_graph: DaskGraph, name: str, indices: Iterable[int]) -> dict[int, Key]:
+        """The tasks that put the blocks of groups together from their chunks; a bundle for each."""
+        keys = dict[int, Key]()
+        for index in indices:
+            home, chunks = self._homes[index], list[list[Key]]()
+            for tasks, of_block in map(chunks_of, self.groups[index].blocks):
+                dask_graph.layers[home].update(tasks)
+                chunks.append(of_block)
+            inputs = self._staged[index // self._each], chunks
+            keys[index] = dask_graph.add((name, index), partial(computed_group, index), *inputs, home=home)
+        return keys
 
     def _layout(self, work: Work) -> Layout:
         """Where the groups lie: nowhere where nothing is kept and any worker may take any of them."""
-        free = not self.resources.cache_bytes and not self._heavy and isinstance(work.pass_.meeting, Alone)
-        free = free and self._each >= len(self.parts)  # heavy descriptions are where the groups are
-        homes, computed = self._nowhere.homes if free else tuple(self._homes), self._computed and not self._persisted
-        places = replace(self._nowhere, homes=homes, threads=self._threads, heavy=self._heavy)
-        return replace(places, computed=computed, bundled=not free and not computed)
+        heavy = self._source.in_memory or self._computed
+        # Heavy descriptions are where the groups are.
+        light = self._each >= len(self.groups) and not heavy
+        free = light and not self.resources.cache_bytes and isinstance(work.pass_.exchange, NoExchange)
+        return Layout(
+            nbytes=self._nbytes,
+            homes=(ANYWHERE,) * len(self.groups) if free else tuple(self._homes),
+            threads=self._threads,
+            bundled=not free and not self._recomputed,
+            heavy=heavy,
+        )
 
     def _message(self, task_graph: TaskGraph, work: Work, tail: Sequence[int]) -> Message:
         """The tasks of a pass but its tail.
 
-        Where groups meet, blocks that the cluster computes are held for the time of the pass, by Dask on disk where
-        memory is short: computed where they are needed, they would be computed as often as there are groups.
+        Blocks that the cluster computes are there for the time of the pass, as bundles of whole groups, by Dask on disk
+        where memory is short: computed where groups meet, they would be computed as often as there are groups.
         """
-        message, bundles, each = Message(work, task_graph), self._staged, self._each
-        if self._computed and not self._persisted and isinstance(work.pass_.meeting, Pairs | Tiles):
-            bundles, each = self._persist(message.task_graph, f"{work.pass_.name}-blocks-{work.token}"), 1
+        work = replace(work, first=work.first or self._recomputed)
+        message, computed = Message(work, task_graph), dict[int, Key]()
+        if self._recomputed:
+            read = {group for task in task_graph.tasks if task.reads for group in task.needed}
+            computed = self._compute(message.dask_graph, f"{work.pass_.name}-blocks-{work.token}", sorted(read))
         for number, task in enumerate(task_graph.tasks):
             if number not in tail:
-                everything = range(min(1, len(task.groups)))
-                needed = everything if len(bundles) == 1 else dict.fromkeys(group // each for group in task.needed)
-                block = None if task.block is None else self._chunks[task.needed[0]][task.block]
-                message.add(number, [bundles[one] for one in needed], block)
+                staged = (self._staged[at] for at in dict.fromkeys(group // self._each for group in task.needed))
+                bundles = (computed[group] for group in task.needed) if computed and task.reads else staged
+                message.add(number, list(bundles))
         return message
 
     def _tail(self, task_graph: TaskGraph, work: Work) -> tuple[int, ...]:
@@ -292,24 +308,15 @@ class ClusterExecutor:
             return task_graph.joins
         return task_graph.joins[-1:] if nbytes * FAN_IN < LIGHT else ()
 
-    def _everywhere(self, function: Callable[[Any], None], value: Any) -> None:
+    def _everywhere(self, function: Callable[..., None], *values: Any) -> None:
         """Call a function in every worker process; a cluster that is gone has nothing to be told."""
 
         async def call() -> None:
-            await self._client.run(function, value, on_error="ignore", asynchronous=True)
+            await self._client.run(function, *values, on_error="ignore", asynchronous=True)
 
         if self._client.status == "running":
             with suppress(Exception):
                 self._client.sync(call, callback_timeout=CALL_SECONDS)
-
-
-def _joined(task_graph: TaskGraph, tail: Sequence[int], made: dict[int, Any], work: Work) -> list[Any]:
-    """The results of a graph, from those that its tail joins."""
-    for number in tail:
-        first, *others = (entry(made[ref.task], ref.at) for ref in task_graph.tasks[number].inputs)
-        # The first share of a sum is added to, but what has come may be read-only.
-        made[number] = task_graph.tasks[number].call(work, owned(first), *others)
-    return [entry(made[ref.task], ref.at) for ref in task_graph.results]
 
 
 def _kind(work: Work) -> tuple[str, str]:
@@ -326,72 +333,19 @@ def _release(futures: Iterable[Future]) -> None:
         future.release()
 
 
-def _tell(progress: StepCounter, steps: int, done: Future) -> None:
+def _tell(done: Callable[[int], None], steps: int, future: Future) -> None:
     """Count a finished task, and give up its future, so that its statistic lives no longer than the tree needs it."""
-    if done.status == "finished":
-        progress.done(steps)
-    done.release()
-
-
-def _resources(client: Any, cache_bytes: int | None) -> Resources:
-    threads, workers = threads_of(client), workers_of(client)
-    limits = [int(info["memory_limit"]) for info in workers.values() if info["memory_limit"]]
-    near = sum(urlsplit(address).hostname in HERE for address in workers)
-    if near:
-        # Workers are told the memory of the machine, not that of its container, which they share.
-        limits.append(granted() // near)
-    limit = min(limits, default=None)
-    cap = cache_share(limit) if cache_bytes is None else cache_bytes
-    return Resources("cluster", len(threads), max(threads.values()), limit, cap, memory())
-
-
-def _worker_state(dask_worker: Any) -> tuple[int | None, int]:
-    """In a Dask worker: what it may hold, and the bytes that its process holds beyond those of a fresh one."""
-    most, watched = before_pause(dask_worker)
-    give_back()
-    return most, max(0, int(dask_worker.monitor.get_process_memory()) - FRESH_WORKER) if watched else 0
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the warning about large graphs: data in memory are sent to the workers once, on purpose."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sending large graph")
-        yield
+    if future.status == "finished":
+        done(steps)
+    future.release()
 
 
 @contextmanager
 def _aside() -> Iterator[None]:
     """Leave the thread of this task to other tasks meanwhile; outside of tasks, and where it has left, do nothing."""
     distributed: Any = sys.modules["distributed"]  # which has no types
-    try:
-        distributed.secede()
-    except (ValueError, AttributeError, KeyError):  # no task; no thread of a worker; left before, by its own will
+    with ExitStack() as left:
+        with suppress(ValueError, AttributeError, KeyError):  # no task; no thread of a worker; left before, by itself
+            distributed.secede()
+            left.callback(distributed.rejoin)
         yield
-        return
-    try:
-        yield
-    finally:
-        distributed.rejoin()
-
-
-def _check_workers(client: Any, workers: Iterable[str]) -> None:
-    """Refuse workers that have others, before they get any work: one without dlatent ends when it gets a task; and warn
-    of those on processors of another kind.
-
-    Errors: EngineError with both versions.
-    """
-    found = attended(client, lambda: client.get_versions(packages=list(PACKAGES)))["workers"]
-    for address in workers:
-        if address in found:  # and has not gone again
-            require_versions(found[address]["packages"], versions(), address)
-    for address, kind in attended(client, partial(client.run, kernels, on_error="ignore")).items():
-        if kind != kernels():
-            warnings.warn(
-                f"The worker {address} computes for processors of the kind {kind}, this process for {kernels()}: "
-                "the last bits of a result depend on who has made it.  Take machines of one kind, or set "
-                "OPENBLAS_CORETYPE=Haswell in the environment of all of them.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            break

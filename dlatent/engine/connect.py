@@ -9,12 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from dlatent.arrays import BlockSource, DataSource, Graph
-from dlatent.engine.executor import Executor, InProcess, OnProgress, Planned
+from dlatent.arrays import DataSource, Graph
+from dlatent.engine.executor import InProcess, OnProgress, Planned, Workers
 from dlatent.engine.group import Targets
 from dlatent.engine.machine import own_worker
-from dlatent.engine.records import Workers
-from dlatent.engine.session import OnPass, Session
+from dlatent.engine.session import Executor, OnPass, Session
 from dlatent.errors import DataError, EngineError
 
 if TYPE_CHECKING:
@@ -46,12 +45,12 @@ def connect(
     Parameters
     ----------
     source : the blocks of the data.
-    targets : the rows that blocks carry: an (N, L) array, a picklable `rows(start, stop)`, or None.
+    targets : the rows that blocks carry: an (N, L) array, `CodedTargets`, or None.
     client : a `distributed.Client`; None takes the active one, or the threads of this process where there is none, and
         inside a task of a Dask worker those of its process, unless data lie on the cluster; "serial" is the reference,
         one task after the other.  No client is ever created here.
     cache_bytes : cap of the blocks kept between passes, per worker process; None means 40 % of a worker's memory.
-    graph : the graph between the samples, for passes with neighbour sums.
+    graph : the graph between the samples, for passes over its edges.
     planned : whether nothing but a plan is wanted, so that `client` may be `Workers`.
     on_pass, on_progress : called with each `PassRecord`, and with (groups done, groups in all) during a pass.
     """
@@ -108,12 +107,9 @@ def _of_this_process(client: Client) -> bool:
 def active_client() -> Client | None:
     """The running, synchronous client of this process, if there is one that no worker has made for its tasks; looks
     without importing `distributed`."""
-    distributed: Any = sys.modules.get("distributed")
-    if distributed is None:
-        return None
     try:
-        client: Client = distributed.Client.current()
-    except (ValueError, AttributeError):
+        client: Client = sys.modules["distributed"].Client.current()
+    except (KeyError, ValueError, AttributeError):
         return None
     usable = client.status == "running" and not client.asynchronous and not OF_A_WORKER.match(client.id)
     return client if usable else None
@@ -122,22 +118,15 @@ def active_client() -> Client | None:
 def cluster_of(source: DataSource) -> Any:
     """The client of this task's cluster where chunks of the source lie there already, else None: a fit inside a task
     then runs on the threads of its worker's process, and must not wait for tasks that wait for its own thread."""
-    if not any(map(_lies_elsewhere, source.blocks)):
+    if source.blocks[0].collection is None:
         return None
     import distributed
 
-    return distributed.get_client()
-
-
-def _lies_elsewhere(block: BlockSource) -> bool:
-    """Whether the chunks of a block need results that their graph does not make."""
-    if block.collection is None:
-        return False
-    import distributed
-
-    from dlatent.engine.remote import Chunks
+    from dlatent.engine.remote import chunks_of
 
     of: Any = distributed.futures_of  # has no types
-    tasks = Chunks(block.collection).tasks
-    needed = {key for task in tasks.values() for key in getattr(task, "dependencies", ())}
-    return bool(needed - tasks.keys() or of(list(tasks.values())))
+    for tasks, _ in map(chunks_of, source.blocks):
+        needed = {key for task in tasks.values() for key in getattr(task, "dependencies", ())}
+        if needed - tasks.keys() or of(list(tasks.values())):  # results that their graph does not make
+            return distributed.get_client()
+    return None

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,7 @@ import dask
 import psutil
 from distributed.versions import get_versions
 
-from dlatent.engine.machine import granted
-from dlatent.engine.processes import NO_HANGS, worker_environment
+from dlatent.engine.machine import NO_HANGS, granted, worker_environment
 from dlatent.errors import number_of
 
 PACKAGES = ("dlatent", "dask", "distributed", "numpy", "scipy", "zarr", "xarray")
@@ -68,14 +68,8 @@ def _answers(
 ) -> dict[str, Any]:
     """What all of them answer, who are asked at once; an exception where there is no answer in time."""
 
-    async def answer(address: str) -> Any:
-        try:
-            return await asyncio.wait_for(ask(address), seconds)
-        except Exception as error:
-            return error
-
     async def answers() -> list[Any]:
-        return await asyncio.gather(*map(answer, asked))
+        return await asyncio.gather(*(asyncio.wait_for(ask(each), seconds) for each in asked), return_exceptions=True)
 
     return dict(zip(asked, client.sync(answers), strict=True))
 
@@ -90,60 +84,57 @@ def facts(worker: Any) -> dict[str, Any]:
 
     import dlatent.blas  # noqa: F401  (loads what is asked for)
 
-    clock, threads = time.time(), worker.state.nthreads
+    clock, threads, group = time.time(), worker.state.nthreads, ""
     scratch = Path(worker.local_directory)
-    wanted = worker_environment(threads)
+    with suppress(OSError):
+        group = Path("/proc/self/cgroup").read_text()
+    mounted = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    above = (scratch.resolve(), *scratch.resolve().parents)
     return {
         "name": str(worker.name),
         "host": socket.gethostname(),
-        "group": _control_group(),
+        "group": group,
         "threads": threads,
         "memory_limit": worker.memory_manager.memory_limit,
         "granted": granted(),
-        "blas_threads": max((own["num_threads"] for own in threadpool_info() if own["user_api"] == "blas"), default=1),
-        "unset": [name for name in wanted if name not in os.environ],
+        "blas_threads": max(
+            (blas["num_threads"] for blas in threadpool_info() if blas["user_api"] == "blas"), default=1
+        ),
+        "unset": [name for name in worker_environment(threads) if name not in os.environ],
         "can_hang": sys.version_info < (3, 12) and bool(dask.config.get("distributed.worker.profile.enabled", True)),
         "scratch": str(scratch),
-        "scratch_kind": _file_system(scratch),
+        "scratch_kind": next((mounted[folder] for folder in above if folder in mounted), ""),
         "scratch_free": shutil.disk_usage(scratch).free,
         "clock": clock,
     }
 
 
-def _control_group() -> str:
-    try:
-        return Path("/proc/self/cgroup").read_text()
-    except OSError:
-        return ""
-
-
-def _file_system(path: Path) -> str:
-    """The kind of the file system on which a path lies."""
-    path = path.resolve()
-    mounted = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
-    return next((mounted[above] for above in (path, *path.parents) if above in mounted), "")
-
-
 def examine(client: Any) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
     """The facts of each worker that can work, with its versions, and what is to be said of the cluster."""
-    own, addresses = _versions_of(get_versions(packages=PACKAGES)), sorted(client.nthreads())
-    versions, able, findings = _all_versions(client, addresses), list[str](), list[Finding]()
+    told = partial(get_versions, packages=PACKAGES)  # a function of Dask's, as a worker may lack dlatent
+
+    async def ask(address: str) -> Any:
+        if address == SCHEDULER:
+            return _versions_of(await client.run_on_scheduler(told))
+        return _versions_of((await client.run(told, workers=[address]))[address])
+
+    ours, addresses = _versions_of(told()), sorted(client.nthreads())
+    versions, able, findings = _answers(client, [SCHEDULER, *addresses], ask), list[str](), list[Finding]()
     for address, one in versions.items():
         if isinstance(one, Exception):
             findings.append(_silent(address, one))
             continue
-        differing = [name for name in (OF_SCHEDULERS if address == SCHEDULER else own) if one[name] != own[name]]
+        differing = [name for name in (OF_SCHEDULERS if address == SCHEDULER else ours) if one[name] != ours[name]]
         if differing:
-            theirs, ours = (", ".join(f"{name} {of[name] or 'not'}" for name in differing) for of in (one, own))
-            findings.append(Finding(address, f"has {theirs}, and this process {ours}", "install the same everywhere"))
-        if address != SCHEDULER and one["dlatent"] == own["dlatent"]:
+            there, here = (", ".join(f"{name} {of[name] or 'not'}" for name in differing) for of in (one, ours))
+            findings.append(Finding(address, f"has {there}, and this process {here}", "install the same everywhere"))
+        if address != SCHEDULER and one["dlatent"] == ours["dlatent"]:
             able.append(address)
     if not addresses:
         findings.append(Finding(SCHEDULER, "has no worker", "start some: dask worker ADDRESS"))
-    before = time.time()
+    before, workers = time.time(), dict[str, dict[str, Any]]()
     answers = everywhere(client, able, facts)
     interval = before - CLOCK_SECONDS, time.time() + CLOCK_SECONDS
-    workers = dict[str, dict[str, Any]]()
     for address, one in answers.items():
         if isinstance(one, Exception):
             findings.append(_silent(address, one))
@@ -157,18 +148,6 @@ def _versions_of(told: Mapping[str, Any]) -> dict[str, str]:
     """Of what matters: of Python the first two numbers, as its tasks travel."""
     packages = told["packages"]
     return {"python": ".".join(told["host"]["python"].split(".")[:2])} | {name: packages.get(name) for name in PACKAGES}
-
-
-def _all_versions(client: Any, workers: Sequence[str]) -> dict[str, Any]:
-    """Versions of the scheduler and of each worker, by a function of Dask's, as a worker may lack dlatent."""
-    told = partial(get_versions, packages=PACKAGES)
-
-    async def ask(address: str) -> Any:
-        if address == SCHEDULER:
-            return _versions_of(await client.run_on_scheduler(told))
-        return _versions_of((await client.run(told, workers=[address]))[address])
-
-    return _answers(client, [SCHEDULER, *workers], ask)
 
 
 def _silent(address: str, error: Exception) -> Finding:

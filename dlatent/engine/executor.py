@@ -1,26 +1,26 @@
-"""What an executor is, and those within this process, through Dask's schedulers: on its threads, or one task after the
-other."""
+"""Executors within this process, through Dask's schedulers: on its threads, or one task after the other; and workers
+that are not there yet."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, count
 from operator import itemgetter
 from threading import Lock
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from dask import threaded
 from dask.local import get_sync
+from dask.utils import parse_bytes
 
 from dlatent.arrays import DataSource, Graph
-from dlatent.engine.cache import release
-from dlatent.engine.fold import Share, Work, ended, halt
-from dlatent.engine.group import Part, Targets, as_rows, keys_of, parts_of
-from dlatent.engine.machine import before_pause, cache_share, memory, own_worker, processors
-from dlatent.engine.placement import place
-from dlatent.engine.records import Workers
+from dlatent.engine.cache import CACHE
+from dlatent.engine.fold import Share, Work, halt
+from dlatent.engine.group import Targets, groups_of
+from dlatent.engine.machine import before_pause, cache_share, give_back, memory, own_worker, processors
 from dlatent.engine.task_graph import Layout, Ref, TaskGraph
 from dlatent.interrupts import interrupt
 from dlatent.passes import Resources
@@ -31,100 +31,44 @@ Take: TypeAlias = Callable[[Any], None]
 """Gets the values of a result in the place of the caller."""
 Build: TypeAlias = Callable[[Layout], TaskGraph]
 """Makes the graph of a pass for the places where the groups lie now."""
-
-
-class Executor(Protocol):
-    """Runs passes over the groups of one data source."""
-
-    @property
-    def resources(self) -> Resources:
-        """Workers, threads and memory."""
-        ...
-
-    def available(self) -> Resources:
-        """The same as a plan may use it: of the memory of a worker what is left before Dask pauses it."""
-        ...
-
-    @property
-    def parts(self) -> Sequence[Part]:
-        """The groups of blocks."""
-        ...
-
-    def execute(
-        self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
-    ) -> tuple[list[Any], int]:
-        """The results of a graph, and the number of its tasks; with `take`, which gets the values of each result (a
-        share) as soon as it is made, empty shares.
-
-        An exception of a task reaches the caller as it is, stops the others, and leaves the executor usable.
-        """
-        ...
-
-    def homes(self) -> list[str]:
-        """The worker of each group."""
-        ...
-
-    def keep(self, cache_bytes: int) -> None:
-        """Keep so many bytes of blocks between passes, in each process."""
-        ...
-
-    def close(self) -> None:
-        """Free what is kept between passes."""
-        ...
-
-
-class StepCounter:
-    """Counts finished steps for a progress display; `done` may be called from any thread."""
-
-    def __init__(self, total: int, tell: OnProgress | None) -> None:
-        self._total, self._tell = total, tell
-        self._done, self._lock = 0, Lock()
-
-    def done(self, steps: int) -> None:
-        """So many more steps are finished."""
-        if self._tell is not None:
-            for _ in range(steps):
-                with self._lock:
-                    self._done += 1
-                    self._tell(self._done, self._total)
-
-
-def layout_of(parts: Sequence[Part], homes: Sequence[str], threads: Mapping[str, int]) -> Layout:
-    """Where the groups lie."""
-    sizes = tuple(sum(block.nbytes for block in part.blocks) for part in parts)
-    return Layout(sizes, tuple(len(part.blocks) for part in parts), tuple(homes), threads)
-
-
-def chosen(part: Callable[[int], Part], groups: Sequence[int | Sequence[int]]) -> list[Any]:
-    """The parts that a task gets: for a number a part, for several a list of parts."""
-    return [part(group) if isinstance(group, int) else list(map(part, group)) for group in groups]
-
-
-def entry(result: Any, at: int | None) -> Any:
-    """What a `Ref` means of the result of its task."""
-    return result if at is None else result[at]
-
-
-def taken(at: int | None, take: Take | None, result: Any) -> Any:
-    """The same; with `take`, which gets the values of this share, an empty one with its cost."""
-    found: Share = entry(result, at)
-    if take is None:
-        return found
-    values, tally = found
-    take(values)
-    return (), tally
-
-
 HERE = "here"
-"""The home of all groups."""
+"""The home of all groups of this process."""
 
 # Dask keeps its threads for later calls, but a forked process has none of those of its parent, and would wait for them.
 os.register_at_fork(after_in_child=threaded.pools.clear)
 
 
+def step_counter(total: int, tell: OnProgress | None) -> Callable[[int], None]:
+    """A function that is told how many more steps are finished, for a progress display, from any thread."""
+    lock, numbers = Lock(), count(1)
+
+    def done(steps: int) -> None:
+        for _ in range(steps if tell else 0):
+            with lock:
+                tell(next(numbers), total)  # type: ignore[misc]
+
+    return done
+
+
+def _counted(done: Callable[[int], None], steps: int, call: Callable[..., Any], *inputs: Any) -> Any:
+    result = call(*inputs)
+    done(steps)
+    return result
+
+
+def taken(take: Take, share: Share) -> Share:
+    """An empty share with the cost of one whose values go to `take`."""
+    values, tally = share
+    take(values)
+    return (), tally
+
+
 class InProcess:
     """As many tasks at a time as there are processors; or `serial`, one, the reference that all executors must equal
-    to the last bit."""
+    to the last bit.
+
+    What every executor has: `resources`, and `groups`, those of its data source.
+    """
 
     def __init__(
         self, source: DataSource, targets: Targets, cache_bytes: int | None, graph: Graph | None, *, serial: bool
@@ -132,65 +76,130 @@ class InProcess:
         limit, threads = memory(), 1 if serial else processors()
         cap = cache_share(limit) if cache_bytes is None else cache_bytes
         self.resources = Resources("serial" if serial else "threads", 1, threads, limit, cap, limit)
-        self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
+        self.groups = groups_of(source, targets, graph)
         # A task costs next to nothing here: none takes several groups.
-        self.layout = layout_of(self.parts, self.homes(), {HERE: threads})
-        self._keys = keys_of(source, graph)
+        nbytes = tuple(sum(block.nbytes for block in group.blocks) for group in self.groups)
+        self.layout = Layout(nbytes, (HERE,) * len(nbytes), {HERE: threads})
+        # What the source and its edges are called in the cache.
+        self._keys = [each.key for each in (self.groups[0], self.groups[0].graph) if each is not None]
         self._get: Callable[..., Any] = get_sync if serial else partial(threaded.get, num_workers=threads)
 
     def available(self) -> Resources:
-        """What a plan may use; Dask pauses the worker whose task this is, too."""
+        """What a plan may use: of the memory of a worker what is left before Dask pauses it; a task's, too."""
         worker = own_worker()
         return self.resources if worker is None else replace(self.resources, worker_memory=before_pause(worker)[0])
 
     def execute(
         self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
     ) -> tuple[list[Any], int]:
-        """The results of a graph, and the number of its tasks; a failure stops all threads at their next block."""
-        task_graph = build(self.layout)
-        progress = StepCounter(task_graph.steps, tell)
-        dask_graph = dict[Any, Any]()
+        """The results of a graph, and the number of its tasks; with `take`, which gets the values of each result (a
+        share) as soon as it is made, empty shares.
+
+        An exception of a task reaches the caller as it is, stops the others at their next block, and leaves the
+        executor usable.
+        """
+        task_graph, dask_graph = build(self.layout), dict[Any, Any]()
+        done = None if tell is None else step_counter(task_graph.steps, tell)
         for number, task in enumerate(task_graph.tasks):
-            parts = chosen(self.parts.__getitem__, task.groups)
-            made = "made" if tell is not None and task.steps else "task"
-            dask_graph[made, number] = (partial(task.call, work, *task.values, *parts), *map(_key, task.inputs))
-            if made == "made":
-                dask_graph["task", number] = (partial(_told, progress, task.steps), (made, number))
-            for ref in task.inputs:
-                if ref.at is not None:
-                    dask_graph[_key(ref)] = (itemgetter(ref.at), ("task", ref.task))
-        for number, ref in enumerate(task_graph.results):
-            dask_graph["result", number] = (partial(taken, ref.at, take), ("task", ref.task))
+            groups = [self.groups[at] if isinstance(at, int) else [self.groups[i] for i in at] for at in task.groups]
+            call = partial(task.call, work, *task.values, *groups)
+            if done is not None:
+                call = partial(_counted, done, task.steps, call)
+            dask_graph[Ref(number)] = (call, *task.inputs)
+        wanted = list[Any](task_graph.results)
+        for ref in chain(wanted, *(task.inputs for task in task_graph.tasks)):
+            if ref.at is not None:
+                dask_graph[ref] = (itemgetter(ref.at), Ref(ref.task))
+        if take is not None:
+            dask_graph |= {("taken", ref): (partial(taken, take), ref) for ref in wanted}
+            wanted = [("taken", ref) for ref in wanted]
         try:
-            found = self._get(dask_graph, [("result", number) for number in range(len(task_graph.results))])
+            results = self._get(dask_graph, wanted)
         except BaseException as error:
             halt(work.token)
             if not isinstance(error, Exception):
                 interrupt()
             raise
-        return list(found), len(task_graph.tasks)
+        return list(results), len(task_graph.tasks)
 
-    def homes(self) -> list[str]:
+    def homes(self) -> Sequence[str]:
         """The worker of each group."""
-        return [HERE] * len(self.parts)
+        return self.layout.homes
 
     def keep(self, cache_bytes: int) -> None:
-        """Keep so many bytes of blocks between passes."""
+        """Keep so many bytes of blocks between passes, in each process."""
         self.resources = replace(self.resources, cache_bytes=cache_bytes)
-        release(self._keys, cache_bytes)
+        CACHE.release(self._keys, cache_bytes)
 
     def close(self) -> None:
-        """Free the cached blocks."""
-        ended(self._keys)
+        """Free what is kept between passes."""
+        CACHE.release(self._keys)
+        give_back()
 
 
-def _key(ref: Ref) -> tuple[Any, ...]:
-    return ("task", ref.task) if ref.at is None else ("entry", *ref)
+@dataclass(frozen=True)
+class Workers:
+    """Workers that are not there yet, to plan for before they are rented.
 
+    ``model.plan(X, client=Workers(64, "8GiB", bandwidth="200MB"))`` says whether a fit would have enough memory there,
+    and about how long it would take.
 
-def _told(progress: StepCounter, steps: int, result: Any) -> Any:
-    progress.done(steps)
-    return result
+    Parameters
+    ----------
+    number : int
+        Worker processes.
+    memory : int or str
+        Memory of each, in bytes or as a text such as "8GiB".
+    threads : int, default 1
+        Threads of each.
+    driver_memory : int or str, optional
+        Memory of the driver; None: what this process may use.
+    bandwidth : float or str, optional
+        What each gets in a second from the store and from other workers, in bytes or as a text such as "200MB".  With
+        it a plan has a duration.
+    price : float, optional
+        What one costs for an hour, in any currency.
+    pause : float, default 0.8
+        Part of its memory at which Dask pauses a worker (`distributed.worker.memory.pause`): a plan stays below it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import PPCA, Workers
+    >>> plan = PPCA(5).plan(np.ones((1000, 20)), client=Workers(4, "2GiB", bandwidth="100MB"))
+    >>> plan.machine
+    'cluster, 4 workers × 1 thread'
+    """
+
+    number: int
+    memory: int | str
+    threads: int = 1
+    driver_memory: int | str | None = None
+    bandwidth: float | str | None = None
+    price: float | None = None
+    pause: float = 0.8
+
+    def resources(self) -> Resources:
+        """What they have, as numbers.
+
+        Returns
+        -------
+        Resources
+            Workers, threads, memory and bandwidth.
+
+        Raises
+        ------
+        ValueError
+            Where a value is not above 0, or a text is no size.
+        """
+        limit = int(parse_bytes(self.memory))
+        driver = memory() if self.driver_memory is None else int(parse_bytes(self.driver_memory))
+        bandwidth = None if self.bandwidth is None else float(parse_bytes(self.bandwidth))
+        values = {"number": self.number, "threads": self.threads, "memory": limit, "driver_memory": driver}
+        for name, value in {**values, "pause": self.pause, "bandwidth": bandwidth, "price": self.price}.items():
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} of Workers must be above 0; got {getattr(self, name)!r}")
+        return Resources("cluster", self.number, self.threads, limit, cache_share(limit), driver, bandwidth, self.price)
 
 
 class Planned(InProcess):
@@ -198,14 +207,35 @@ class Planned(InProcess):
 
     def __init__(self, workers: Workers, source: DataSource, targets: Targets, graph: Graph | None) -> None:
         resources = workers.resources()
-        self._workers = {f"worker {number:09}": workers.threads for number in range(workers.number)}
         super().__init__(source, targets, None, graph, serial=False)
-        self.resources, self._pause = resources, workers.pause
+        self.resources, self._workers = resources, workers
 
     def available(self) -> Resources:
         """What a plan may use, as nothing lies on the workers."""
-        return replace(self.resources, worker_memory=int(self._pause * (self.resources.worker_memory or 0)))
+        return replace(self.resources, worker_memory=int(self._workers.pause * (self.resources.worker_memory or 0)))
 
-    def homes(self) -> list[str]:
+    def homes(self) -> Sequence[str]:
         """The worker that each group would have."""
-        return place(len(self.parts), self._workers, ())
+        workers = {f"worker {number:09}": self._workers.threads for number in range(self._workers.number)}
+        return place(len(self.groups), workers, ())
+
+
+def place(groups: int, workers: Mapping[str, int], before: Sequence[str]) -> list[str]:
+    """Give every group a home among `workers` (address → threads), as many to each as its share of the threads.
+
+    A group keeps the home it had `before` while that worker lives and has room; the others fill the workers from the
+    first to the last, so that at the start each has one contiguous range. Results do not depend on homes.
+    """
+    threads, seen, room = sum(workers.values()), 0, dict[str, int]()
+    for worker in sorted(workers):  # by the sorted addresses only, and so that they add up to `groups`
+        room[worker] = groups * (seen + workers[worker]) // threads - groups * seen // threads
+        seen += workers[worker]
+    homes = list[str | None]()
+    for group in range(groups):
+        home = before[group] if group < len(before) else ""
+        stays = room.get(home, 0) > 0
+        homes.append(home if stays else None)
+        if stays:
+            room[home] -= 1
+    vacancies = iter([worker for worker, places in room.items() for _ in range(places)])
+    return [next(vacancies) if home is None else home for home in homes]

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Dense, Features
 from dlatent.blas import pinned
 from dlatent.containers import plain_numbers
-from dlatent.engine.processes import keep
+from dlatent.engine.machine import keep_freed
 from dlatent.errors import DataError
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ Lazy: TypeAlias = "da.Array"
 """A Dask array."""
 Check: TypeAlias = Callable[[Features, int | None, int], None]
 """Looks at rows, with the number of the first of them, or None, and of their chunk."""
-
-
-def is_dask(value: Any) -> bool:
-    """True for a Dask array (anything with a Dask graph and chunks), without importing Dask."""
-    return hasattr(value, "__dask_graph__") and hasattr(value, "chunks")
 
 
 def map_chunks(
@@ -64,17 +59,17 @@ def map_chunks(
     if array.ndim != 2:
         raise DataError(f"Expected a Dask array of samples × features; got {array.ndim} dimensions.")
     mapped: Any = da.map_blocks  # has no types
-    whole = array
+    rows = array
     if array.numblocks[1] > 1:  # what Dask puts together must be plain before
         place, meta = "a chunk of the Dask array", getattr(array, "_meta", None)
-        whole = mapped(plain_numbers, array, place, dtype=array.dtype, meta=meta).rechunk({1: -1})
+        rows = mapped(plain_numbers, array, place, dtype=array.dtype, meta=meta).rechunk({1: -1})
     return mapped(
         partial(_apply, columns, np.dtype(dtype)),
-        whole,
+        rows,
         function=delayed(function, pure=False)() if shared else function,
         check=None if check is None else delayed(check, pure=False),
         dtype=dtype,
-        chunks=(whole.chunks[0], (columns,)),
+        chunks=(rows.chunks[0], (columns,)),
         meta=np.empty((0, 0), dtype=dtype),
         name=f"map-rows-{uuid4().hex}",  # a name of our own saves hashing the function's arrays
     )
@@ -89,7 +84,7 @@ def _apply(
     check: Check | None,
     block_info: Any = None,
 ) -> npt.NDArray[np.generic]:
-    keep()
+    keep_freed()
     with pinned():
         start, number = block_info[0]["array-location"][0][0], block_info[0]["chunk-location"][0]
         features = _features(plain_numbers(chunk, f"chunk {number} of the Dask array"))
@@ -104,11 +99,9 @@ def _apply(
 def _features(chunk: Any) -> Features:
     """A computed chunk as features: float32 or float64, dense or canonical CSR."""
     dtype = chunk.dtype if chunk.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    return _canonical(chunk, dtype) if sp.issparse(chunk) else np.ascontiguousarray(chunk, dtype=dtype)
-
-
-def _canonical(chunk: Any, dtype: Any) -> sp.csr_array:
-    matrix = sp.csr_array(chunk, dtype=dtype)
+    if not sp.issparse(chunk):
+        return np.ascontiguousarray(chunk, dtype=dtype)
+    matrix: sp.csr_array = sp.csr_array(chunk, dtype=dtype)  # type: ignore[call-overload]
     if not matrix.has_canonical_format:
         matrix = matrix.copy()  # the chunk may belong to somebody else
         matrix.sum_duplicates()

@@ -1,4 +1,4 @@
-"""The tasks of a pass as one message to a cluster, and what runs of it on the workers.
+"""The tasks of a pass as one message to a cluster, what runs of it on the workers, and what these have.
 
 A message for each task would cost the scheduler twice the time.  Tasks are sorted into layers by the worker that they
 should run on.
@@ -6,29 +6,46 @@ should run on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from itertools import islice, pairwise
+from functools import partial
+from itertools import islice
 from threading import Lock
 from typing import Any
+from urllib.parse import urlsplit
 
 import scipy.sparse as sp
 from dask import sizeof as dask_sizes
+from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dlatent.arrays import BlockSource, Features
-from dlatent.engine.cache import lent, measured, owned
-from dlatent.engine.exchange import Packed
-from dlatent.engine.executor import chosen, entry
-from dlatent.engine.fold import Work, ended, settled
-from dlatent.engine.group import Bundle, Part, Sealed, sealed, unsealed
-from dlatent.engine.machine import PACKAGES, own_worker, versions
-from dlatent.engine.task_graph import ANYWHERE, TaskGraph, TaskNode
+from dlatent.blas import kernels
+from dlatent.engine.cache import CACHE, measured, owned, read_only
+from dlatent.engine.edges import Packed
+from dlatent.engine.failures import attended, threads_of, workers_of
+from dlatent.engine.fold import Work, settled
+from dlatent.engine.group import Bundle, Group, Sealed, sealed, unsealed
+from dlatent.engine.machine import (
+    FRESH_WORKER,
+    PACKAGES,
+    before_pause,
+    cache_share,
+    give_back,
+    granted,
+    memory,
+    versions,
+)
+from dlatent.engine.task_graph import ANYWHERE, Ref, TaskGraph, TaskNode
 from dlatent.errors import EngineError
+from dlatent.passes import Resources
 
 LIGHT = 2**20
 """Bytes that weigh less than a round between scheduler and workers, some milliseconds."""
+HERE = ("127.0.0.1", "::1", "localhost")
+"""Hosts of workers on the machine of the driver, as a local cluster names them."""
 Key = Any
 """A Dask key: a string, or a tuple of a string and integers."""
 
@@ -37,19 +54,15 @@ class DaskGraph:
     """Tasks under construction; a home is a preference that the scheduler may overrule."""
 
     def __init__(self) -> None:
-        self._layers: dict[str, dict[Key, Any]] = {}
+        self.layers = defaultdict[str, dict[Key, Any]](dict)
 
     def __len__(self) -> int:
-        return sum(map(len, self._layers.values()))
+        return sum(map(len, self.layers.values()))
 
-    def add(self, key: Key, call: Callable[..., Any], inputs: Iterable[Key] = (), home: str = ANYWHERE) -> Key:
-        """A task `call(*results of the inputs)`, keys of tasks of this graph or futures; returns its key."""
-        self._layers.setdefault(home, {})[key] = (call, *inputs)
+    def add(self, key: Key, call: Callable[..., Any], *inputs: Any, home: str = ANYWHERE) -> Key:
+        """A task `call(*results)` of keys, or lists of keys, of tasks of this graph or futures; returns its key."""
+        self.layers[home][key] = (call, *inputs)
         return key
-
-    def include(self, tasks: Mapping[Key, Any], home: str) -> None:
-        """Tasks of another Dask collection."""
-        self._layers.setdefault(home, {}).update(tasks)
 
     def built(self) -> HighLevelGraph:
         """The graph, with the homes as annotations of its layers."""
@@ -57,232 +70,198 @@ class DaskGraph:
             home or "anywhere": MaterializedLayer(
                 tasks, {"workers": [home], "allow_other_workers": True} if home else None
             )
-            for home, tasks in self._layers.items()
+            for home, tasks in self.layers.items()
         }
         return HighLevelGraph(layers, {name: set() for name in layers})
 
 
-class Chunks:
-    """The Dask chunks behind one block: their tasks, and their keys from left to right."""
-
-    def __init__(self, collection: tuple[Any, ...]) -> None:
-        self.tasks: dict[Key, Any] = {}
-        self.keys: list[Key] = []
-        for part in collection:
-            self.tasks.update(part.__dask_graph__())
-            self.keys.extend(_flat(part.__dask_keys__()))
-
-
-def _flat(keys: Any) -> list[Key]:
-    return [key for inner in keys for key in _flat(inner)] if isinstance(keys, list) else [keys]
-
-
-def chunks_of(blocks: tuple[BlockSource, ...]) -> list[Chunks] | None:
-    """The Dask chunks behind the blocks of a part, or None where the blocks load themselves."""
-    collections = [block.collection for block in blocks]
-    present = [Chunks(collection) for collection in collections if collection is not None]
-    return present if len(present) == len(collections) else None
+def chunks_of(block: BlockSource) -> tuple[dict[Key, Any], list[Key]]:
+    """The tasks of the Dask chunks behind a block, and their keys from left to right."""
+    tasks, keys = dict[Key, Any](), list[Key]()
+    for part in block.collection or ():
+        tasks.update(part.__dask_graph__())
+        keys += flatten(part.__dask_keys__())  # type: ignore[no-untyped-call]
+    return tasks, keys
 
 
 @dataclass(eq=False)
-class PersistedBlock:
+class ComputedBlock:
     """A block source that has its block."""
 
     start: int
     stop: int
     nbytes: int
     features: Features
-    collection: tuple[Any, ...] | None = None
 
     def load(self) -> Features:
         """The block."""
         return self.features
 
-    def assemble(self, parts: Sequence[Any]) -> Features:
-        """The block, which is its only part."""
-        (part,) = parts
-        return part  # type: ignore[no-any-return]
+
+def computed_group(index: int, bundle: Bundle, chunks: Sequence[Sequence[Any]]) -> Bundle:
+    """A group of a bundle, each of its blocks put together from its computed chunks."""
+    group, blocks = bundle.groups[index], list[Any]()
+    for source, parts in zip(group.blocks, chunks, strict=True):
+        features = settled(source, source.assemble(parts))
+        blocks.append(ComputedBlock(source.start, source.stop, measured(features), features))
+    return Bundle({index: replace(group, blocks=tuple(blocks), in_memory=True)})
 
 
-def persist(group: int, cuts: tuple[int, ...], bundle: Bundle, *chunks: Any) -> Bundle:
-    """A part of a bundle, its blocks put together from chunks, of which `cuts[i] … cuts[i + 1]` belong to block i."""
-    part, blocks = bundle.parts[group], list[PersistedBlock]()
-    for source, (first, last) in zip(part.blocks, pairwise(cuts), strict=True):
-        features = assembled(source, chunks[first:last])
-        blocks.append(PersistedBlock(source.start, source.stop, measured(features), features))
-    return Bundle({group: replace(part, blocks=tuple(blocks), in_memory=True)})
-
-
-def assembled(source: BlockSource, chunks: Sequence[Any]) -> Features:
-    """A block from its computed chunks."""
-    return settled(source, source.assemble(chunks))
-
-
-def shell(part: Part) -> Part:
-    """The part to send along with computed chunks: its block sources, without their graphs where they can leave them.
+def shell(group: Group) -> Group:
+    """The group to send along with computed chunks: its block sources, without their graphs where they can leave them.
 
     A block source says so by a method `without_collection()`, which gives a source that can still `assemble`.
     """
-    blocks: list[Any] = [getattr(block, "without_collection", lambda block=block: block)() for block in part.blocks]
-    return replace(part, blocks=tuple(blocks))
+    blocks: list[Any] = [getattr(block, "without_collection", lambda block=block: block)() for block in group.blocks]
+    return replace(group, blocks=tuple(blocks))
 
 
+@dataclass(frozen=True, eq=False)
 class Package:
-    """A pass on its way: sealed until a worker needs it, so that scheduler and network only pass it on.
+    """A pass on its way: sealed until a worker needs it, so that scheduler and network only pass it on."""
 
-    Two packages are equal when they belong to the same pass.  `versions` are those of the driver.
-    """
-
-    def __init__(self, payload: Sealed, token: str, versions: dict[str, str]) -> None:
-        self.payload, self.token, self.versions = payload, token, versions
-
-    def __hash__(self) -> int:
-        return hash(self.token)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Package) and other.token == self.token
-
-    def __sizeof__(self) -> int:
-        return len(self.payload)
+    payload: Sealed
+    token: str
 
 
+_opened: dict[str, Work] = {}
 _opening = Lock()
 
 
-@lru_cache(maxsize=1)
-def _unpacked(package: Package) -> Work:
-    require_same(package.versions)
-    work: Work = unsealed(package.payload)
-    return work
-
-
 def opened(package: Package) -> Work:
-    """The pass inside a package, unpacked once per process."""
+    """The pass inside a package, unpacked once per process, and kept until the next."""
     with _opening:
-        return _unpacked(package)
+        if package.token not in _opened:
+            _opened.clear()
+            _opened[package.token] = unsealed(package.payload)
+        return _opened[package.token]
 
 
-def forget(keys: Iterable[Hashable]) -> None:
-    """Give up what a fit leaves in a worker: as `ended`, and its last parameters."""
-    _unpacked.cache_clear()
-    ended(keys)
+def forget(keys: Iterable[Hashable], above: int = -1) -> None:
+    """Give up what a fit leaves in a worker: cached blocks of its sources, its last parameters, and freed memory; or
+    the blocks where they are more than `above` bytes."""
+    CACHE.release(keys, above)
+    if above < 0:
+        _opened.clear()
+        give_back()
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Step:
-    """A task of a pass on a worker (see `task_graph.TaskNode`), called with the package where it does not come with the
-    task, then with the bundles that its parts are in, the chunks of a computed block, and the results of other tasks.
+    """A task of a pass on a worker, called with the package where it does not come with the task, then with as many
+    `bundles`, in which its groups are, and the results of other tasks."""
 
-    Parameters
-    ----------
-    call, values, groups, block, updates : as in `task_graph.TaskNode`.
-    package : where it comes with the task.
-    bundles, chunks : their number.
-    picks : of each result that `call` gets, which of those given it is, or has at which position.
-    """
-
-    call: Callable[..., Any]
-    values: tuple[Any, ...]
-    groups: tuple[int | Sequence[int], ...]
-    block: int | None
-    updates: bool
+    task: TaskNode
     package: Package | None
     bundles: int
-    chunks: int
-    picks: tuple[tuple[int, int | None], ...]
 
     @property
     def __name__(self) -> str:
         """What Dask calls it."""
-        return self.call.__name__
+        return self.task.call.__name__
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *values: Any) -> Any:
         """Do the work."""
-        rest = iter(given)
+        rest, task = iter(values), self.task
         work = opened(self.package or next(rest))
         bundles: list[Bundle] = list(islice(rest, self.bundles))
-        chunks = list(islice(rest, self.chunks))
-        results = tuple(rest)
-
-        def part(group: int) -> Part:
-            return next(bundle.parts[group] for bundle in bundles if group in bundle.parts)
-
-        parts = chosen(part, self.groups)
-        features = [] if self.block is None else [assembled(parts[0].blocks[self.block], chunks)]
-        inputs = [entry(results[number], at) for number, at in self.picks]
-        if self.updates:
+        known = {index: group for bundle in bundles for index, group in bundle.groups.items()}
+        groups = [known[at] if isinstance(at, int) else [known[i] for i in at] for at in task.groups]
+        results = dict(zip(task.sources, rest, strict=True))
+        inputs = [entry(results, ref) for ref in task.inputs]
+        if task.updates:
             # What other tasks made stays the scheduler's, which may need it again after a worker is lost.
             first, *others = inputs
-            inputs = [owned(first), *map(lent, others)]
-        return self.call(work, *self.values, *parts, *features, *inputs)
+            inputs = [owned(first), *(owned(other, read_only) for other in others)]
+        return task.call(work, *task.values, *groups, *inputs)
 
 
-def require_same(driver: Mapping[str, str]) -> None:
-    """Refuse to work for a driver that has others, on a worker that came after they were compared.
-
-    Errors: EngineError with both versions.
-    """
-    worker = own_worker()
-    require_versions(versions(), driver, "of this task" if worker is None else worker.address)
-
-
-def require_versions(found: Mapping[str, str | None], driver: Mapping[str, str], address: str) -> None:
-    """Refuse a worker whose versions are not those of the driver.
-
-    Errors: EngineError with both versions.
-    """
-    differing = [f"{name} {found.get(name) or 'not'}" for name in PACKAGES if found.get(name) != driver[name]]
-    if differing:
-        own = ", ".join(f"{name} {driver[name]}" for name in PACKAGES)
-        raise EngineError(
-            f"The worker {address} has {' and '.join(differing)}, but the driver has {own}: the bits of a result would "
-            "depend on who has made it. Install the same versions everywhere, then run again."
-        )
+def entry(results: Mapping[int, Any], ref: Ref) -> Any:
+    """What a reference means of the results of tasks."""
+    return results[ref.task] if ref.at is None else results[ref.task][ref.at]
 
 
 class Message:
     """A Dask graph in the making, for one attempt at a pass."""
 
     def __init__(self, work: Work, task_graph: TaskGraph) -> None:
-        self.work, self.task_graph = work, DaskGraph()
-        self.names = [self._name(task, number) for number, task in enumerate(task_graph.tasks)]
-        self._tasks = task_graph.tasks
-        packaged = partial(Package, sealed(vars(work), Work), work.token, versions())
+        self.dask_graph, self._tasks = DaskGraph(), task_graph.tasks
+        self.names = [self._name(work, task, number) for number, task in enumerate(task_graph.tasks)]
+        packaged = partial(Package, sealed(vars(work), Work), work.token)
         self._package: Package | None = packaged()
-        self._given: list[Key] = []
+        self._packages: list[Key] = []
         if len(self._package.payload) * len(task_graph.tasks) > LIGHT:
             # Each worker gets it once from a task of its own.  Where it is light it comes with each task, which saves a
             # round of messages.
-            self._given = [self.task_graph.add(f"parameters-{work.token}", packaged)]
+            self._packages = [self.dask_graph.add(f"parameters-{work.token}", packaged)]
             self._package = None
 
-    def add(self, number: int, bundles: Sequence[Key], chunks: Chunks | None) -> None:
-        """Add a task of the graph, with the keys of the bundles that its parts are in, and the chunks of its block
-        where it gets one."""
-        task, computed = self._tasks[number], list[Key]()
-        if chunks is not None:
-            self.task_graph.include(chunks.tasks, task.home)
-            computed = chunks.keys
-        sources = list(dict.fromkeys(ref.task for ref in task.inputs))
-        places = {source: at for at, source in enumerate(sources)}
-        step = Step(
-            call=task.call,
-            values=task.values,
-            groups=task.groups,
-            block=task.block,
-            updates=task.updates,
-            package=self._package,
-            bundles=len(bundles),
-            chunks=len(computed),
-            picks=tuple((places[ref.task], ref.at) for ref in task.inputs),
-        )
-        inputs = [*self._given, *bundles, *computed, *(self.names[source] for source in sources)]
-        self.task_graph.add(self.names[number], step, inputs, task.home)
+    def add(self, number: int, bundles: Sequence[Key]) -> None:
+        """Add a task of the graph, with the keys of the bundles that its groups are in."""
+        task = self._tasks[number]
+        inputs = *self._packages, *bundles, *(self.names[source] for source in task.sources)
+        step = Step(task, self._package, len(bundles))
+        self.dask_graph.add(self.names[number], step, *inputs, home=task.home)
 
-    def _name(self, task: TaskNode, number: int) -> Key:
+    @staticmethod
+    def _name(work: Work, task: TaskNode, number: int) -> Key:
         """Steps that progress counts have the name of the pass on Dask's dashboard, others that of their function."""
-        own = "" if task.steps else f"{task.call.__name__}-"
-        return (f"{self.work.pass_.name}-{own}{self.work.token}", number)
+        step = "" if task.steps else f"{task.call.__name__}-"
+        return (f"{work.pass_.name}-{step}{work.token}", number)
+
+
+def resources_of(client: Any, cache_bytes: int | None) -> Resources:
+    """What the workers of a cluster have together; so many bytes of blocks are kept by each, None for its share."""
+    threads, workers = threads_of(client), workers_of(client)
+    limits = [int(info["memory_limit"]) for info in workers.values() if info["memory_limit"]]
+    near = sum(urlsplit(address).hostname in HERE for address in workers)
+    if near:
+        # Workers are told the memory of the machine, not that of its container, which they share.
+        limits.append(granted() // near)
+    limit = min(limits, default=None)
+    cap = cache_share(limit) if cache_bytes is None else cache_bytes
+    return Resources("cluster", len(threads), max(threads.values()), limit, cap, memory())
+
+
+def worker_state(dask_worker: Any) -> tuple[int | None, int]:
+    """In a Dask worker: what it may hold, and the bytes that its process holds beyond those of a fresh one."""
+    most, watched = before_pause(dask_worker)
+    give_back()
+    return most, max(0, int(dask_worker.monitor.get_process_memory()) - FRESH_WORKER) if watched else 0
+
+
+def require_alike(client: Any, workers: Set[str]) -> None:
+    """Refuse workers that have others, before they get any work: one without dlatent ends when it gets a task; and warn
+    of those on processors of another kind.
+
+    Errors: EngineError with both versions.
+    """
+    told, driver = attended(client, lambda: client.get_versions(packages=list(PACKAGES)))["workers"], versions()
+    for address in told.keys() & workers:  # some have gone again
+        packages = told[address]["packages"]
+        differing = [f"{name} {packages.get(name) or 'not'}" for name in PACKAGES if packages.get(name) != driver[name]]
+        if differing:
+            raise EngineError(
+                f"The worker {address} has {' and '.join(differing)}, but the driver has "
+                f"{', '.join(f'{name} {driver[name]}' for name in PACKAGES)}: the bits of a result would depend on who "
+                "has made it. Install the same versions everywhere, then run again."
+            )
+    for address, kind in attended(client, partial(client.run, kernels, on_error="ignore")).items():
+        if kind != kernels():
+            warnings.warn(
+                f"The worker {address} computes for processors of the kind {kind}, this process for {kernels()}: "
+                "the last bits of a result depend on who has made it.  Take machines of one kind, or set "
+                "OPENBLAS_CORETYPE=Haswell in the environment of all of them.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            break
+
+
+def _of_bundle(bundle: Bundle) -> int:
+    """Blocks that lie in memory, with the groups."""
+    held = (block.nbytes for group in bundle.groups.values() if group.in_memory for block in group.blocks)
+    return 1000 * len(bundle.groups) + sum(held)
 
 
 # `dask.sizeof` answers 56 bytes for every `scipy.sparse.csr_array` (it knows only the older matrix classes).
@@ -290,8 +269,9 @@ _BYTES: dict[Any, Callable[[Any], int]] = {
     sp.csr_array: measured,
     sp.csc_array: measured,
     sp.coo_array: lambda matrix: sum(array.nbytes for array in (matrix.data, *matrix.coords)),
-    Bundle: lambda bundle: sum(1000 + part.nbytes for part in bundle.parts.values()),  # blocks that parts hold
+    Bundle: _of_bundle,
     Packed: lambda packed: 1000 + packed.nbytes,  # rows that were sent here
+    Package: lambda package: len(package.payload),
 }
 _register: Any = dask_sizes.sizeof.register
 for _kind, _size in _BYTES.items():

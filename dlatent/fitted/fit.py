@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from dlatent.engine.records import PassRecord
+from dlatent.engine.session import PassRecord
 from dlatent.fitted.facts import Facts
 from dlatent.fitted.stored import fact, part, table
 from dlatent.gaussian.moments import Moments

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, AxisLabels, Integers
 from dlatent.containers import plain_numbers, refuse_mask, without_mask
-from dlatent.engine.group import ArrayTargets, CodedTargets
+from dlatent.engine.group import CodedTargets
 from dlatent.errors import DataError
 from dlatent.fitted.room import require_room
 from dlatent.gaussian.canonical import column_signs
@@ -102,7 +102,7 @@ class EncodedTargets:
     """The encoding, the rows for the engine (None where they are a view of the data), and the counts of the classes."""
 
     encoding: TargetEncoding
-    rows: ArrayTargets | CodedTargets | None
+    rows: Array | CodedTargets | None
     class_counts: Integers | None = None
 
     @property
@@ -111,14 +111,12 @@ class EncodedTargets:
         assert self.rows is not None
         if isinstance(self.rows, CodedTargets):
             return np.asarray(self.rows.codes >= 0)
-        return np.asarray(~np.isnan(self.rows.array).all(axis=1))
+        return np.asarray(~np.isnan(self.rows).all(axis=1))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the rows as they travel with the blocks."""
-        if self.rows is None:
-            return 0
-        return int((self.rows.array if isinstance(self.rows, ArrayTargets) else self.rows.codes).nbytes)
+        return 0 if self.rows is None else int(self.rows.nbytes)
 
     @property
     def complete(self) -> bool:
@@ -388,7 +386,7 @@ def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: b
     names = np.arange(values.shape[1])
     encoding = TargetEncoding(kind, centre, rotation, names, None)
     rows = np.ascontiguousarray((values - centre) @ rotation)
-    return EncodedTargets(encoding, ArrayTargets(rows))
+    return EncodedTargets(encoding, rows)
 
 
 def _encode_with_holes(values: Array, kind: str) -> EncodedTargets:
@@ -406,7 +404,7 @@ def _encode_with_holes(values: Array, kind: str) -> EncodedTargets:
             f"output {int(constant[0])} of y has one value, or none, in all rows; take it out, nothing is to be learnt"
         )
     encoding = TargetEncoding(kind, centre, np.eye(values.shape[1]), np.arange(values.shape[1]), None)
-    return EncodedTargets(encoding, ArrayTargets(np.ascontiguousarray(moved)))
+    return EncodedTargets(encoding, np.ascontiguousarray(moved))
 
 
 def _whole_rows(values: Array) -> npt.NDArray[np.bool_]:

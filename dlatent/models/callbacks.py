@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from dlatent.engine.records import PassRecord
-from dlatent.engine.session import Session
+from dlatent.engine.session import PassRecord, Session
 from dlatent.errors import DataError
 from dlatent.solvers.lle.fit import LocalPlan
 from dlatent.solvers.plan import Plan

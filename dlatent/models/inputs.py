@@ -12,9 +12,9 @@ import scipy.sparse as sp
 import xarray as xr
 
 from dlatent.arrays import DataSource, Graph
-from dlatent.engine.lazy import Lazy
 
 if TYPE_CHECKING:
+    from dlatent.engine.lazy import Lazy
     from dlatent.stores.nodes import Node
 
 

@@ -17,7 +17,6 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, AxisLabels, Block, DataSource, Features, Graph, Grid
 from dlatent.engine.cache import ReferenceCache
 from dlatent.engine.connect import Where, connect
-from dlatent.engine.lazy import is_dask, map_chunks
 from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
@@ -29,10 +28,10 @@ from dlatent.models.features import KnownFeatures
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows
 from dlatent.models.labelled import Unwrapped, sample_axis, unwrap, wrap_rows
 from dlatent.operators.sample_precision import SamplePrecision
-from dlatent.passes import Alone, Meeting, Pass
+from dlatent.passes import ExchangePattern, NoExchange, Pass
 from dlatent.solvers.graph.averaged_rows import averaged_rows, observed_rows
 from dlatent.solvers.graph.statistics import way_of
-from dlatent.stores.lazy import has_sparse_chunks, refuse_encoded
+from dlatent.stores.lazy import has_sparse_chunks, is_dask_array, refuse_encoded
 from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
 
@@ -104,11 +103,11 @@ class RowWork(NamedTuple):
 
     def over(self, map: Callable[[Block, RowWork], S], combine: Callable[[S, S], S], name: str) -> Pass[RowWork, S]:
         """The pass over all blocks."""
-        meeting: Meeting = Alone()
+        exchange: ExchangePattern = NoExchange()
         if self.way is not None:
             rows = _own if self.way.shift is None else _observed
-            meeting = replace(way_of(rows, self.precision), features=self.way.beside)
-        return Pass(map, self, combine=combine, meeting=meeting, name=name)
+            exchange = replace(way_of(rows, self.precision), features=self.way.beside)
+        return Pass(map, self, combine=combine, exchange=exchange, name=name)
 
     def on(self, session: Session) -> RowWork:
         """The same work; a function that compares rows with others may keep of these what engines keep in their cache,
@@ -212,10 +211,12 @@ def map_rows(
     if grid is not None and grid.scale is not None:
         function = partial(_in_own_units, function=function, scale=grid.scale**power)
     wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)
-    if is_dask(like.data) and out is None and targets is None and graph is None:
+    if is_dask_array(like.data) and out is None and targets is None and graph is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
         refuse_encoded(like.data)
         features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
+        from dlatent.engine.lazy import map_chunks  # which only Dask arrays need
+
         shared = compares(function)
         rows = partial(_with_cache if shared else _without_targets, function=function, single=names is None)
         width, check = 1 if names is None else len(names), partial(_checked, features=replace(features, labels=None))

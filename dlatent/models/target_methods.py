@@ -13,7 +13,6 @@ from sklearn.utils import ClassifierTags
 
 from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
-from dlatent.engine.lazy import is_dask
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Targets
 from dlatent.fitted.rows import OfRows
@@ -28,6 +27,7 @@ from dlatent.models.row_methods import RowsRun, mapped
 from dlatent.models.scikit import attribute, available_if
 from dlatent.models.task import FitRun
 from dlatent.solvers.plan import Plan
+from dlatent.stores.lazy import is_dask_array
 
 M = TypeVar("M", bound=Model)
 
@@ -277,7 +277,7 @@ def labels_of(names: npt.NDArray[Any], codes: Any) -> Rows:
     """The labels of class numbers in the kind of the input."""
     if isinstance(codes, xr.DataArray):
         return codes.copy(data=labels_of(names, codes.data)).rename("labels")
-    if is_dask(codes):
+    if is_dask_array(codes):
         return cast(Rows, codes.map_blocks(names.__getitem__, dtype=names.dtype))
     return cast(npt.NDArray[Any], names[codes])
 

@@ -306,7 +306,7 @@ def run(task: Task, options: FitRun, model: Any) -> Fit:
             session.journal, plan = journal, _with_choices(plan, asked, session, journal.choices)
         session.keep(plan.cache_bytes)
         if task.zero_rows == "keep" and task.missing == "raise":
-            session.count_beside(task.count)
+            session.count = task.count
         solver, listeners = SOLVERS[plan.solver], Listeners(callbacks, plan)
         with listeners.told():
             shift = task.earlier.shift if task.earlier is not None else _shift(task, session, solver.observed)

@@ -56,7 +56,7 @@ def new_samples(model: JointModel, views: Views, correspondence: Pairing, on: Na
     samples = joint_samples(model, views, correspondence, on)
     y, labels, count, row_of_sample = targets_of_samples(y, samples)
     rows = targets.encoding.encode(plain_rows(y, labels), count)
-    return with_target_view(samples, lambda a, b: rows[a:b], rows.shape[1], ~np.isnan(rows[:, 0]), row_of_sample)
+    return with_target_view(samples, rows, rows.shape[1], ~np.isnan(rows[:, 0]), row_of_sample)
 
 
 def joint_samples(model: JointModel, views: Views, correspondence: Pairing, on: Names) -> JointSamples:

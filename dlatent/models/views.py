@@ -190,11 +190,15 @@ def targets_of_samples(y: Any, samples: JointSamples) -> tuple[Any, AxisLabels, 
 def with_target_view(
     samples: JointSamples, rows: Any, width: int, labelled: npt.NDArray[np.bool_], row_of_sample: Table
 ) -> JointSamples:
-    """Samples that have targets beside their views: `rows(start, stop)` of this width, of which those are known that
-    are `labelled`; each sample has the row that is its `own`."""
-    source = open_function(rows, (len(labelled), width), TARGETS)
+    """Samples that have targets beside their views: `rows` of this width, of which those are known that are `labelled`;
+    each sample has the row that is its `row_of_sample`."""
+    source = open_function(partial(_rows_of, rows), (len(labelled), width), TARGETS)
     column = np.where((row_of_sample >= 0) & labelled[row_of_sample], row_of_sample, -1)
     return JointSamples({**samples.sources, TARGETS: source}, np.column_stack([samples.table, column]))
+
+
+def _rows_of(rows: Any, start: int, stop: int) -> Any:
+    return np.asarray(rows[start:stop])
 
 
 COMPONENTS = replace(

@@ -104,6 +104,8 @@ def worker_memory(problem: Problem, machine: Resources, statistic: int, paramete
         # A block of few wide rows has no more of them than it has.
         buffers = min(CHUNK_ROWS * problem.features * 8, problem.largest_block * 8 // problem.itemsize)
         task += copies * problem.largest_block + buffers + thin
+    if problem.computed and machine.kind == "cluster":  # the chunks of a group, and the blocks that are made of them
+        task += 2 * -(-problem.nbytes // group_number(problem))
     # Statistics of groups wait to be joined, the joined one included: of each node of the tree that is under way all
     # but the last child, and what further threads bring on other branches (measured).
     waiting, nodes = 1 + 2 * (machine.threads - 1), -(-group_number(problem) // machine.workers)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dlatent.arrays import Array, BlockSource, Features, Graph
 from dlatent.gaussian.kernel import TileWriter
@@ -75,7 +76,7 @@ class Task:
     problem : its shape, all that the planner looks at.
     specification : views, noise, patterns and number of components.
     options : what a user may say about the loop.
-    targets : `targets(start, stop)` gives those of some rows (n, L), NaN where unlabelled; None without targets.
+    targets : what `numpy.asarray` makes an array (N, L), NaN where unlabelled; None without targets.
     relation : of samples in a graph; None where they are independent.
     arrangement : which views the rows of a block have, where the data are several views.
     kernel : what makes the features; None where they are the data.
@@ -87,7 +88,7 @@ class Task:
     problem: Problem
     specification: Specification
     options: Options
-    targets: Callable[[int, int], Array | None] | None = None
+    targets: npt.ArrayLike | None = None
     relation: Relation | None = None
     arrangement: Arrangement | None = None
     kernel: KernelFeatures | None = None

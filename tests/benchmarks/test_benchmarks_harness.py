@@ -18,7 +18,7 @@ from benchmarks.catalogue import CASES
 from benchmarks.processes import MemoryWatch, Stopwatch
 from benchmarks.runner import Options, TaskFailed, interpreter, run_case
 from benchmarks.task import Case, Row, Summary, Task
-from dlatent.engine.processes import worker_environment
+from dlatent.engine.machine import worker_environment
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, ingest, open_data, read_labels
 from dlatent.cli.cluster import connected
 from dlatent.cli.main import parser
-from dlatent.engine import processes
+from dlatent.engine import machine
 from tests.simulators import simulate
 
 
@@ -137,7 +137,7 @@ def test_fit_on_worker_processes_gives_the_same_model(run, store: Path, model: P
 def test_worker_processes_have_the_recommended_environment_unless_told_otherwise(
     given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recommended = processes.worker_environment(threads=2)
+    recommended = machine.worker_environment(threads=2)
     for name in recommended:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():

@@ -23,7 +23,7 @@ import dlatent
 from dlatent import ingest
 from dlatent.cli.main import main
 from dlatent.engine.doctor import ANSWER_SECONDS
-from dlatent.engine.processes import recommended
+from dlatent.engine.machine import recommended
 
 SPAWNED = "distributed.nanny.pre-spawn-environ."
 WELL = {name.removeprefix(SPAWNED): str(value) for name, value in recommended(1).items() if SPAWNED in name}

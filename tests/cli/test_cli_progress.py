@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dlatent.cli.show import FitProgress, IngestProgress, Screen
-from dlatent.engine.records import PassRecord
+from dlatent.engine.session import PassRecord
 from dlatent.solvers.solution import Iteration
 
 

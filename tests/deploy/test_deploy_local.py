@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 from s3_server import s3_server
 
 from dlatent import ingest, open_data
-from dlatent.engine.processes import NO_HANGS, recommended
+from dlatent.engine.machine import NO_HANGS, recommended
 
 CLUSTER = str(DEPLOY / "local" / "cluster.sh")
 

@@ -19,8 +19,7 @@ from dlatent.arrays import DataSource
 from dlatent.engine import remote
 from dlatent.engine.fold import Work
 from dlatent.engine.group import Bundle, sealed
-from dlatent.engine.machine import versions
-from dlatent.engine.task_graph import TaskNode
+from dlatent.engine.task_graph import Ref, TaskNode
 from dlatent.errors import DataError
 
 COLUMNS = 12
@@ -162,22 +161,14 @@ def gram(block, weights) -> Gram:
 
 
 def on_worker(call, work: Work, *given, groups=(), picks=None, updates=True):
-    """What a task of a cluster makes of the parts of its `groups`, which are `given` in their order, and of the results
-    of other tasks that are given after them."""
+    """What a task of a cluster makes of its `groups`, which are `given` in their order, and of the results of other
+    tasks that are given after them."""
     needed = TaskNode(call, groups=groups).needed
-    parts, results = given[: len(needed)], given[len(needed) :]
-    step = remote.Step(
-        call=call,
-        values=(),
-        groups=groups,
-        block=None,
-        updates=updates,
-        package=remote.Package(sealed(vars(work), Work), work.token, versions()),
-        bundles=len(parts),
-        chunks=0,
-        picks=tuple((at, None) for at in range(len(results))) if picks is None else picks,
-    )
-    return step(*(Bundle({group: part}) for group, part in zip(needed, parts, strict=True)), *results)
+    members, results = given[: len(needed)], given[len(needed) :]
+    refs = [(at, None) for at in range(len(results))] if picks is None else picks
+    task = TaskNode(call, groups=groups, inputs=tuple(Ref(*ref) for ref in refs), updates=updates)
+    step = remote.Step(task, remote.Package(sealed(vars(work), Work), work.token), len(members))
+    return step(*(Bundle({index: group}) for index, group in zip(needed, members, strict=True)), *results)
 
 
 def same(left: Gram, right: Gram) -> bool:

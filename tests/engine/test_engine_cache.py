@@ -9,7 +9,7 @@ from engine_cases import drawn, held
 
 import dlatent.engine.remote  # noqa: F401
 from dlatent.engine.cache import BlockCache, measured
-from dlatent.engine.group import Bundle, parts_of
+from dlatent.engine.group import Bundle, groups_of
 
 
 def test_sizes_are_measured():
@@ -32,7 +32,7 @@ def test_release_forgets_one_source_only():
     cache = BlockCache()
     for key in "ab":
         cache.admit(key, 0, np.zeros(10), 10**6)
-    cache.release("a")
+    cache.release(["a"])
     assert cache.get("a", 0) is None
     assert cache.get("b", 0) is not None
     assert cache.nbytes == 80
@@ -46,15 +46,15 @@ def test_the_cap_holds_under_threads():
     assert cache.nbytes == 80_000
 
 
-def test_dask_weighs_sparse_arrays_and_parts():
+def test_dask_weighs_sparse_arrays_and_groups():
     matrix = sp.random_array((500, 400), density=0.1, format="csr")
     assert sizeof(matrix) == measured(matrix)
     assert sizeof(matrix.tocsc()) > 12 * matrix.nnz
     assert sizeof(matrix.tocoo()) > 12 * matrix.nnz
-    (part,) = parts_of(held(np.zeros((1000, 100)), [1000]), None)
-    assert sizeof(Bundle({0: part})) > 800_000
-    (part,) = parts_of(drawn([1000]), None)
-    assert sizeof(Bundle({0: part})) < 10_000
+    (group,) = groups_of(held(np.zeros((1000, 100)), [1000]))
+    assert sizeof(Bundle({0: group})) > 800_000
+    (group,) = groups_of(drawn([1000]))
+    assert sizeof(Bundle({0: group})) < 10_000
 
 
 def test_blocks_of_a_source_give_way_to_its_edges():

@@ -46,8 +46,7 @@ from hypothesis import strategies as st
 from dlatent.arrays import DataSource
 from dlatent.engine.cache import weight
 from dlatent.engine.connect import connect
-from dlatent.engine.failures import threads_of, translated
-from dlatent.engine.watch import Stillness, paused_of
+from dlatent.engine.failures import Stillness, paused_of, threads_of, translated
 from dlatent.errors import DataError, EngineError
 from dlatent.passes import Pass
 
@@ -152,7 +151,7 @@ def test_short_passes_have_the_same_bits_wherever_groups_are(request, cluster, l
         expected = engine.run(Pass(product, weights))
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     with connect(source, client=client) as engine:
-        groups = len(engine._executor.parts)
+        groups = len(engine._executor.groups)
         homes = data.draw(st.lists(st.sampled_from(workers), min_size=groups, max_size=groups))
         with patch("dlatent.engine.cluster.place", return_value=homes):
             for _ in range(2):
@@ -187,7 +186,7 @@ def test_close_frees_the_workers(two_processes):
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_nothing_of_a_fit_lies_on_the_workers_after_it(two_processes, failed):
-    """Heavy parameters, whose package is a task's result, and parts: also after a pass that failed."""
+    """Heavy parameters, whose package is a task's result, and groups: also after a pass that failed."""
     wide = np.random.default_rng(2).normal(size=(COLUMNS, 20_000))
     with connect(drawn(SIZES, key="left"), client=two_processes) as engine:
         for _ in range(2):
@@ -205,11 +204,11 @@ def left_of_fits():
 
     from dlatent.engine.cache import CACHE
     from dlatent.engine.fold import Work
-    from dlatent.engine.group import Part
+    from dlatent.engine.group import Group
     from dlatent.engine.remote import Package
 
     gc.collect()
-    return CACHE.nbytes + sum(isinstance(one, Part | Work | Package) for one in gc.get_objects())
+    return CACHE.nbytes + sum(isinstance(one, Group | Work | Package) for one in gc.get_objects())
 
 
 def cached_blocks(key):
@@ -695,7 +694,7 @@ def watched(monkeypatch):
     """What a client says of two workers, a and b, of which b is paused; and the seconds that two results have waited
     for, two more each time."""
     now = [0.0]
-    monkeypatch.setattr("dlatent.engine.watch.monotonic", lambda: now[0])
+    monkeypatch.setattr("dlatent.engine.failures.monotonic", lambda: now[0])
     workers = {
         address: {"status": status, "memory_limit": 2**30, "metrics": {"task_counts": {}, "memory": 2**30}}
         for address, status in {"a": "running", "b": "paused"}.items()

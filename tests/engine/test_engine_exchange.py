@@ -14,13 +14,13 @@ from engine_cases import CLUSTERS, COLUMNS, drawn, held
 
 from dlatent import open_graph
 from dlatent.arrays import Exchanged
-from dlatent.engine import exchange
+from dlatent.engine import edges
 from dlatent.engine.connect import connect
-from dlatent.engine.exchange import fold_met_block, split_columns, traffic_of
-from dlatent.engine.fold import Tally, Work
-from dlatent.engine.group import parts_of
+from dlatent.engine.edges import split_columns, traffic_of
+from dlatent.engine.fold import Work, run_group
+from dlatent.engine.group import groups_of
 from dlatent.errors import DataError, EngineError
-from dlatent.passes import Edges, Pass, neighbour_pass
+from dlatent.passes import Edges, Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
 ROWS = sum(SIZES)
@@ -56,7 +56,7 @@ def gathered(block, _parameters):
 
 
 def passed(engine, rows=send, hops=2, fold=gathered, parameters=0.5):
-    return engine.run(neighbour_pass(rows, fold, parameters, keep=keep, hops=hops))
+    return engine.run(Pass(fold, parameters, exchange=Edges(rows, keep, hops)))
 
 
 def same(left, right):
@@ -118,9 +118,7 @@ def squares(block, _parameters):
 @pytest.mark.parametrize("delayed", [False, True], ids=["store", "Dask"])
 def test_what_needs_no_features_reads_them_once_for_the_same_bits(client, delayed):
     source = drawn(SIZES, delayed=delayed)
-    once, twice = (
-        neighbour_pass(send, squares, 0.5, keep=keep, hops=2, features=features) for features in (False, True)
-    )
+    once, twice = (Pass(squares, 0.5, exchange=Edges(send, keep, 2, features=features)) for features in (False, True))
     with connect(source, client=client, graph=open_graph(GRAPH), cache_bytes=0) as engine:
         assert engine.run(once).tobytes() == engine.run(twice).tobytes()
         read = [record.bytes_read for record in engine.passes]
@@ -158,11 +156,8 @@ def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
     with connect(source, client=two_processes, graph=open_graph(GRAPH)) as engine:
         assert same(passed(engine), expected)
         workers = set(two_processes.run(os.getpid).values())
-        found = engine.run(
-            neighbour_pass(
-                send, kill_once, (20, str(tmp_path / "flag")), keep=lambda _first, last, *_: last * 0.5, hops=2
-            )
-        )
+        edges = Edges(send, lambda _first, last, *_: last * 0.5, 2)
+        found = engine.run(Pass(kill_once, (20, str(tmp_path / "flag")), exchange=edges))
         assert same(found, expected)
     two_processes.wait_for_workers(2)
     assert set(two_processes.run(os.getpid).values()) != workers
@@ -210,13 +205,10 @@ def at_odd_address(values):
 def test_the_place_of_rows_in_memory_does_not_change_a_bit(sizes, monkeypatch):
     monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", 1)
     source = drawn(sizes)
-    (part, *_) = parts_of(source, None, open_graph(GRAPH[:90][:, :90]))
-    work = Work.of(neighbour_pass(send, gathered, 0.5, keep=keep, hops=1), first=False, groups=1)
+    (group, *_) = groups_of(source, None, open_graph(GRAPH[:90][:, :90]))
+    work = Work(Pass(gathered, 0.5, exchange=Edges(send, keep, 1)), first=False, groups=1)
     rows = np.random.default_rng(1).normal(size=(90, 3))
-    found = [
-        fold_met_block(work, 0, part, part.blocks[0].load(), (Exchanged(values, values), Tally()))[0]
-        for values in (rows, at_odd_address(rows))
-    ]
+    found = [run_group(work, group, Exchanged(values, values), [0])[0] for values in (rows, at_odd_address(rows))]
     assert same(*found)
 
 
@@ -231,11 +223,11 @@ def in_place(block, _parameters):
 
 @pytest.mark.parametrize("normalised", [False, True])
 def test_sparse_rows_meet_a_few_at_a_time_where_no_features_are_needed(normalised, monkeypatch):
-    monkeypatch.setattr(exchange, "MET_ENTRIES", 50)
+    monkeypatch.setattr(edges, "MET_ENTRIES", 50)
     source, targets = drawn(SIZES), np.random.default_rng(0).normal(size=(ROWS, 1))
-    meeting = Edges(send_sparse, keep, 2, normalised, features=False)
+    hops = Edges(send_sparse, keep, 2, normalised, features=False)
     with connect(source, targets=targets, client="serial", graph=open_graph(GRAPH)) as session:
-        found = session.run(Pass(in_place, 0.5, meeting=meeting, name="in place"))
+        found = session.run(Pass(in_place, 0.5, exchange=hops, name="in place"))
     degrees = np.maximum(GRAPH.sum(axis=1), 1e-300)
     step = 0.5 * np.eye(ROWS) + (
         GRAPH.toarray() / np.sqrt(np.outer(degrees, degrees)) if normalised else GRAPH.toarray()
@@ -284,7 +276,7 @@ def again(first, _last, hop, parameters):
 
 
 def smoothed(engine, rows=send, hops=3):
-    return engine.run(neighbour_pass(rows, gathered_dense, 0.5, keep=again, hops=hops, normalised=True))
+    return engine.run(Pass(gathered_dense, 0.5, exchange=Edges(rows, again, hops, normalised=True)))
 
 
 def gathered_dense(block, _parameters):
@@ -333,7 +325,7 @@ def test_rows_that_are_not_met_are_not_brought_together(met, monkeypatch):
     graph[1, met] = 2.0
     graph[2, met[1:]] = 0.5
     brought = []
-    monkeypatch.setattr(exchange, "stacked", lambda rows: brought.extend(rows) or sp.csr_array(sp.vstack(rows)))
-    found = exchange._met(sp.csr_array(graph), [drawn_rows[:2], drawn_rows[2:4], drawn_rows[4:]])
+    monkeypatch.setattr(edges, "stacked", lambda rows: brought.extend(rows) or sp.csr_array(sp.vstack(rows)))
+    found = edges._met(sp.csr_array(graph), [drawn_rows[:2], drawn_rows[2:4], drawn_rows[4:]])
     np.testing.assert_array_equal(found.toarray(), graph @ drawn_rows.toarray())
     assert sum(rows.shape[0] for rows in brought) == len(met)

@@ -38,7 +38,7 @@ from dlatent.arrays import Block, DataSource
 from dlatent.engine.cache import CACHE, owned
 from dlatent.engine.connect import connect
 from dlatent.engine.fold import Tally, Work, join, settled
-from dlatent.engine.group import Bundle, CodedTargets, parts_of
+from dlatent.engine.group import Bundle, CodedTargets, groups_of
 from dlatent.errors import DataError, EngineError
 from dlatent.order import groups, reduce_tree
 from dlatent.passes import Pass
@@ -261,20 +261,20 @@ def test_targets_of_another_length_are_refused(engine_of):
         engine_of(drawn(SIZES), targets=np.zeros((3, 2)))
 
 
-def test_a_part_carries_only_its_own_targets():
+def test_a_group_carries_only_its_own_targets():
     targets = CodedTargets(np.zeros(100_000, dtype=np.int32), np.eye(3))
-    parts = parts_of(drawn([1000] * 100), targets)
-    assert max(len(pickle.dumps(part)) for part in parts) < 10 * 4 * 1000
+    members = groups_of(drawn([1000] * 100), targets)
+    assert max(len(pickle.dumps(group)) for group in members) < 10 * 4 * 1000
 
 
-def test_arrays_of_a_travelled_part_are_aligned():
+def test_arrays_of_a_travelled_group_are_aligned():
     values = np.arange(2000.0 * COLUMNS).reshape(2000, COLUMNS)
-    (part,) = parts_of(held(values, [2000]), None)
+    (group,) = groups_of(held(values, [2000]))
     beside: list[pickle.PickleBuffer] = []
-    message = pickle.dumps(Bundle({0: part}), protocol=5, buffer_callback=beside.append)
+    message = pickle.dumps(Bundle({0: group}), protocol=5, buffer_callback=beside.append)
     assert len(message) < values.nbytes  # the values are beside the message, and arrive at any address
     arrived = pickle.loads(message, buffers=[memoryview(b"x" + bytes(buffer))[1:] for buffer in beside])
-    (block,) = arrived.parts[0].blocks
+    (block,) = arrived.groups[0].blocks
     assert block.values.flags.aligned
     assert np.array_equal(block.values, values)
 
@@ -305,7 +305,7 @@ def test_owned_copies_arrays_and_keeps_the_rest():
 
 
 def test_joining_leaves_the_shares_of_the_scheduler_as_they_are():
-    work = Work.of(Pass(gram, None), first=True, groups=3)
+    work = Work(Pass(gram, None), first=True, groups=3)
     given = [(None, np.ones(2)), (np.ones(2), np.ones(2)), (np.full(2, 4.0), None)]
     shares = [(value, Tally()) for value in given]
     several = [(0, None), (1, 0), (1, 1)], [shares[0], tuple(shares[1:])]

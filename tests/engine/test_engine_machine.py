@@ -12,10 +12,9 @@ import psutil
 import pytest
 
 from dlatent import PPCA, PlanError, open_data
-from dlatent.engine import cluster, machine
+from dlatent.engine import machine, remote
 from dlatent.engine.connect import connect
-from dlatent.engine.machine import control_group_limit, memory
-from dlatent.engine.processes import local_workers
+from dlatent.engine.machine import control_group_limit, local_workers, memory
 from dlatent.solvers.costs import WORKER_BASE
 
 MIB, GIB = 2**20, 2**30
@@ -124,11 +123,11 @@ def listeners():
 @pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", GIB), ("10.0.0.7", 12 * GIB)])
 def test_workers_on_this_machine_have_no_more_than_their_share_of_it(monkeypatch, host, expected):
     """Dask tells workers the memory of the machine where it does not see the limit of the container."""
-    monkeypatch.setattr(cluster, "granted", lambda: 2 * GIB)
+    monkeypatch.setattr(remote, "granted", lambda: 2 * GIB)
     workers = {f"tcp://{host}:{port}": {"memory_limit": 12 * GIB, "nthreads": 1} for port in (4001, 4002)}
     client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers}, nthreads=dict, status="running")
-    monkeypatch.setattr(cluster, "threads_of", lambda client: dict.fromkeys(workers, 1))
-    assert cluster._resources(client, None).worker_memory == expected
+    monkeypatch.setattr(remote, "threads_of", lambda client: dict.fromkeys(workers, 1))
+    assert remote.resources_of(client, None).worker_memory == expected
 
 
 def test_memory_is_never_more_than_that_of_the_machine(monkeypatch):

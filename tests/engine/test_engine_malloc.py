@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dlatent.engine import processes
+from dlatent.engine import machine
 
 WORKER = {"MALLOC_TRIM_THRESHOLD_": "65536", "NUMPY_MADVISE_HUGEPAGE": "0"}
 """What distributed sets for its workers; and every page counts."""
-RECOMMENDED = WORKER | {k: v for k, v in processes.worker_environment().items() if k not in processes.HUGE_PAGES}
+RECOMMENDED = WORKER | {k: v for k, v in machine.worker_environment().items() if k not in machine.HUGE_PAGES}
 
 
 def _run(program: str, **environment: str) -> list[int]:
@@ -25,7 +25,7 @@ def _run(program: str, **environment: str) -> list[int]:
 FAULTS = """
 import resource
 import numpy as np
-from dlatent.engine.processes import keep
+from dlatent.engine.machine import keep_freed
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -34,7 +34,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 before = faults()
-keep()
+keep_freed()
 faults()
 print(before, faults())
 """
@@ -65,14 +65,14 @@ def test_a_process_of_one_s_own_keeps_whole_blocks_from_the_first_on() -> None:
 
 RESIDENT = """
 import numpy as np
-from dlatent.engine.processes import give_back, keep
+from dlatent.engine.machine import give_back, keep_freed
 
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1])
 
 before = resident()
-keep()
+keep_freed()
 arrays = [np.ones(2**20) for _ in range(9)]  # 72 MiB, of which eight lie below one that stays
 last = arrays.pop()
 del arrays
@@ -108,7 +108,7 @@ def _gives_huge_pages() -> bool:
 @pytest.mark.skipif(not _gives_huge_pages(), reason="needs glibc 2.35, and huge pages for those who ask for them")
 def test_bytes_of_a_decoder_get_huge_pages() -> None:
     worker = {"MALLOC_TRIM_THRESHOLD_": "65536"}
-    small, huge = (_run(BYTES, **worker, **more)[0] for more in ({}, processes.HUGE_PAGES))
+    small, huge = (_run(BYTES, **worker, **more)[0] for more in ({}, machine.HUGE_PAGES))
     assert huge < small / 5, "all but the two ends of each 16 MiB"
 
 
@@ -126,11 +126,11 @@ def test_nothing_is_set_where_the_environment_has_other_thresholds(
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
     called: list[tuple[int, int]] = []
-    monkeypatch.setattr(processes, "_function", lambda name: lambda *values: called.append(values))
-    processes.keep.__wrapped__()
-    assert [value for _, value in called] == [2 * processes.MOST_KEPT, processes.MOST_KEPT]
+    monkeypatch.setattr(machine, "_function", lambda name: lambda *values: called.append(values))
+    machine.keep_freed.__wrapped__()
+    assert [value for _, value in called] == [2 * machine.MOST_KEPT, machine.MOST_KEPT]
     called.clear()
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    processes.keep.__wrapped__()
+    machine.keep_freed.__wrapped__()
     assert not called

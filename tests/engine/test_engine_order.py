@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from itertools import count
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlatent.engine.placement import place
+from dlatent.engine.executor import place
 from dlatent.order import (
     FAN_IN,
     GROUP_BYTES,
@@ -13,7 +15,6 @@ from dlatent.order import (
     groups,
     reduce_tree,
     task_count,
-    tree_levels,
 )
 
 sizes = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)
@@ -74,6 +75,11 @@ def test_a_lone_last_node_is_passed_up():
     assert reduce_tree(str, lambda nodes: "never", 1) == "0"
 
 
+def depth(leaves):
+    """Levels of the tree."""
+    return next(levels for levels in count(1) if FAN_IN ** (levels - 1) >= leaves)
+
+
 @given(st.integers(1, 400), st.booleans())
 def test_tree_keeps_the_order_and_few_nodes_alive(leaves, folded):
     """Of each level, and a new one: the sum so far where a join adds up what comes, up to four where it lists them."""
@@ -100,7 +106,7 @@ def test_tree_keeps_the_order_and_few_nodes_alive(leaves, folded):
         return total
 
     assert reduce_tree(leaf, added if folded else listed, leaves) == list(range(leaves))
-    assert most <= (len(tree_levels(leaves)) if folded else 20)
+    assert most <= (depth(leaves) if folded else 20)
 
 
 @given(st.integers(1, 60), st.dictionaries(st.text("abcdef", min_size=1), st.integers(1, 4), min_size=1, max_size=9))
@@ -144,7 +150,7 @@ def test_branches_that_were_made_apart_meet_in_the_same_tree(leaves, workers, ra
         own = [group for group, home in enumerate(homes) if home == worker]
         found = branches(own, leaves)
         assert [group for node in found for group in node] == own
-        assert scattered or len(found) <= 2 * (FAN_IN - 1) * len(tree_levels(leaves))
+        assert scattered or len(found) <= 2 * (FAN_IN - 1) * depth(leaves)
         for node in found:
             made[node] = reduce_tree(lambda at, node=node: str(node[at]), written, len(node))
     assert reduce_tree(lambda group: f"missing {group}", written, leaves, made) == reduce_tree(str, written, leaves)

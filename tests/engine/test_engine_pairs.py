@@ -19,10 +19,9 @@ from engine_cases import CLUSTERS, COLUMNS, FailingRows, drawn, held, on_worker,
 from dlatent.arrays import DataSource, add
 from dlatent.engine.connect import connect
 from dlatent.engine.fold import Tally, Work
-from dlatent.engine.group import parts_of
-from dlatent.engine.pairs import finish as finish_part
-from dlatent.engine.pairs import gain
-from dlatent.engine.placement import meeting_places, strips
+from dlatent.engine.group import groups_of
+from dlatent.engine.pairs import finish as finish_group
+from dlatent.engine.pairs import gain, meeting_places, strips
 from dlatent.errors import DataError, EngineError
 from dlatent.order import groups
 from dlatent.passes import pair_pass, tile_pass
@@ -354,9 +353,7 @@ def test_meetings_are_taken_in_by_fours():
 
 @pytest.mark.parametrize("finish", [None, energy])
 def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
-    work = Work.of(
-        pair_pass(multiply_both, Request(THIN), finish=finish, combine=add, mutual=True), first=True, groups=1
-    )
+    work = Work(pair_pass(multiply_both, Request(THIN), finish=finish, combine=add, mutual=True), first=True, groups=1)
     meetings = [
         tuple((tuple(np.full((size, 3), 10.0 * side + at) for size in (3, 1)), Tally()) for side in (0, 1))
         for at in (1, 2, 3)
@@ -366,8 +363,8 @@ def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
     (larger, smaller), _ = on_worker(gain, work, share, *meetings, picks=((0, None), (1, 0), (2, 1), (3, 0)))
     assert (larger == 1.0 + 1.0 + 12.0 + 3.0).all()
     assert (smaller == 17.0).all()
-    (part, *_) = parts_of(drawn([3, 1]), None)
-    on_worker(finish_part, work, part, share, groups=((0,),))
+    (group, *_) = groups_of(drawn([3, 1]))
+    on_worker(finish_group, work, group, share, groups=((0,),))
     assert pickle.dumps((meetings, share)) == before
 
 
@@ -472,7 +469,7 @@ def test_two_processes_read_no_block_more_often_than_each_needs_it(two_processes
 def test_strips_are_all_meetings_once_at_the_home_of_the_hosts(workers, each, threads, widest, enough, monkeypatch):
     homes = [f"worker {number}" for number in range(workers) for _ in range(each)]
     place, met, at = meeting_places(homes), Counter(), Counter()
-    monkeypatch.setattr("dlatent.engine.placement.ENOUGH_STRIPS", enough)
+    monkeypatch.setattr("dlatent.engine.pairs.ENOUGH_STRIPS", enough)
     found = strips(homes, dict.fromkeys(homes, threads), widest and 2, widest)
     for strip in found:
         assert {homes[host] for host in strip.hosts} == {strip.home}

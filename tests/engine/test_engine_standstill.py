@@ -20,7 +20,7 @@ from engine_cases import COLUMNS, drawn, until
 
 from dlatent import open_graph
 from dlatent.engine.connect import connect
-from dlatent.passes import Pass, neighbour_pass, pair_pass, tile_pass
+from dlatent.passes import Edges, Pass, pair_pass, tile_pass
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,7 @@ def tile(own: Any, other: Any, folder: str) -> Any:
 
 PASSES: dict[str, Callable[[str], Pass[Any, Any]]] = {
     "alone": lambda folder: Pass(alone, folder),
-    "edges": lambda folder: neighbour_pass(rows, folded, folder, keep=keep, hops=2),
+    "edges": lambda folder: Pass(folded, folder, exchange=Edges(rows, keep, 2)),
     "pairs": lambda folder: pair_pass(meet, folder),
     "pairs that meet once": lambda folder: pair_pass(meet_once, folder, mutual=True),
     "tiles": lambda folder: tile_pass(tile, folder),

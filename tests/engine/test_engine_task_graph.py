@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlatent.engine import exchange, fold, pairs
+from dlatent.engine import edges, fold, pairs
+from dlatent.engine.edges import survey_graph
 from dlatent.engine.fold import Work
 from dlatent.engine.remote import Message
-from dlatent.engine.task_graph import BUNDLE_BYTES, Layout, pass_graph, rows_graph, survey_graph
+from dlatent.engine.session import pass_graph
+from dlatent.engine.task_graph import BUNDLE_BYTES, Layout, rows_graph
 from dlatent.order import reduce_tree
-from dlatent.passes import Pass, neighbour_pass, pair_pass, tile_pass
+from dlatent.passes import Edges, Pass, pair_pass, tile_pass
 from tests.law_examples import examples
 
 ALONE = Pass(max, None)
@@ -34,7 +36,7 @@ MEETINGS = {
 
 
 def graph(hops):
-    return neighbour_pass(nothing, nothing, None, keep=nothing, hops=hops)
+    return Pass(nothing, None, exchange=Edges(nothing, nothing, hops))
 
 
 @st.composite
@@ -43,11 +45,8 @@ def layouts(draw, most=40):
     workers = [f"worker {number}" for number in range(draw(st.integers(1, 5)))]
     homes = draw(st.lists(st.sampled_from(workers), min_size=groups, max_size=groups))
     sizes = draw(st.lists(st.integers(1, BUNDLE_BYTES), min_size=groups, max_size=groups))
-    blocks = draw(st.lists(st.integers(1, 3), min_size=groups, max_size=groups))
     threads = {worker: draw(st.integers(1, 3)) for worker in workers}
-    computed = draw(st.booleans())
-    bundled = not computed and draw(st.booleans())
-    return Layout(tuple(sizes), tuple(blocks), tuple(homes), threads, computed, bundled, draw(st.booleans()))
+    return Layout(tuple(sizes), tuple(homes), threads, draw(st.booleans()), draw(st.booleans()))
 
 
 def joined(texts):
@@ -61,10 +60,10 @@ def spelled(task_graph):
         given = [made[ref.task] if ref.at is None else made[ref.task][ref.at] for ref in task.inputs]
         if task.call is fold.join:
             made.append(joined(given))
-        elif task.call in (fold.fold_block, fold.run_part):
+        elif task.call is fold.run_group:
             made.append(f"{task.groups[0]}")
         else:
-            assert task.call is fold.fold_parts
+            assert task.call is fold.fold_groups
             groups, nodes = list(task.groups), []
             for size in task.values[0]:
                 own, groups = groups[:size], groups[size:]
@@ -78,13 +77,13 @@ def spelled(task_graph):
 @given(layouts())
 @settings(max_examples=examples(200))
 def test_the_order_of_a_sum_depends_on_the_number_of_groups_alone(layout):
-    assert spelled(pass_graph(ALONE, layout)) == reduce_tree(str, joined, layout.groups)
+    assert spelled(pass_graph(ALONE, layout)) == reduce_tree(str, joined, len(layout.homes))
 
 
 @given(layouts(most=12), st.integers(1, 3), st.randoms(use_true_random=False))
 @settings(max_examples=examples(100))
 def test_tasks_come_after_what_they_need_and_nothing_is_made_in_vain(layout, hops, random):
-    needs = [sorted({random.randrange(layout.groups) for _ in range(3)}) for _ in range(layout.groups)]
+    needs = [sorted({random.randrange(len(layout.homes)) for _ in range(3)}) for _ in range(len(layout.homes))]
     for pass_ in (
         ALONE,
         graph(hops),
@@ -104,9 +103,9 @@ def test_tasks_come_after_what_they_need_and_nothing_is_made_in_vain(layout, hop
 
 @given(layouts())
 def test_bundles_are_the_groups_of_one_worker_and_not_too_many_bytes(layout):
-    bundled = Layout(layout.nbytes, layout.blocks, layout.homes, layout.threads, bundled=True)
+    bundled = Layout(layout.nbytes, layout.homes, layout.threads, bundled=True)
     folds = [task for task in pass_graph(ALONE, bundled).tasks if task.groups]
-    assert sorted(group for task in folds for group in task.groups) == list(range(layout.groups))
+    assert sorted(group for task in folds for group in task.groups) == list(range(len(layout.homes)))
     for task in folds:
         assert {layout.homes[group] for group in task.groups} == {task.home}
         assert len(task.groups) == 1 or sum(layout.nbytes[group] for group in task.groups) <= BUNDLE_BYTES
@@ -119,30 +118,30 @@ def test_bundles_are_the_groups_of_one_worker_and_not_too_many_bytes(layout):
 @given(layouts(most=16), st.integers(1, 3), st.randoms(use_true_random=False))
 @settings(max_examples=examples(100))
 def test_rows_reach_every_group_that_has_edges_to_them(layout, hops, random):
-    needs = [sorted({random.randrange(layout.groups) for _ in range(4)}) for _ in range(layout.groups)]
+    needs = [sorted({random.randrange(len(layout.homes)) for _ in range(4)}) for _ in range(len(layout.homes))]
     task_graph = pass_graph(graph(hops), layout, needs)
     rows = list[object]()  # of each task, the groups that its rows are of
     met = dict[int, int]()
     for task in task_graph.tasks:
         given_rows = [rows[ref.task] for ref in task.inputs]
-        if task.call is exchange.pack:
+        if task.call is edges.pack:
             assert given_rows == [{group} for group in task.values[0]]
             rows.append({group for own in given_rows for group in own})
             continue
         own = set(task.groups) if task.groups else set().union(*given_rows)
-        if task.call in (exchange.spread, exchange.fold, exchange.meet):
+        if task.call in (edges.spread, edges.fold_met):
             (group,) = task.groups
             packed = [
                 part
                 for ref, part in zip(task.inputs, given_rows, strict=True)
-                if task_graph.tasks[ref.task].call is exchange.pack
+                if task_graph.tasks[ref.task].call is edges.pack
             ]
             arrived = [one for parcel in packed for one in parcel]
             assert set(needs[group]) <= set(arrived)
             assert len(arrived) == len(set(arrived)), "no rows come twice"
             met[group] = met.get(group, 0) + 1
         rows.append(own)
-    assert met == dict.fromkeys(range(layout.groups), hops)
+    assert met == dict.fromkeys(range(len(layout.homes)), hops)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 16])
@@ -150,7 +149,7 @@ def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers):
     """Where every group has edges to every group; their number squared would be a million inputs."""
     groups = 1024
     homes = tuple(f"worker {group * workers // groups}" for group in range(groups))
-    layout = Layout((1,) * groups, (1,) * groups, homes, dict.fromkeys(homes, 1))
+    layout = Layout((1,) * groups, homes, dict.fromkeys(homes, 1))
     task_graph = pass_graph(graph(2), layout, [range(groups)] * groups)
     assert len(task_graph.tasks) < 5 * groups
     assert sum(len(task.inputs) for task in task_graph.tasks) < 6 * groups * (1 + workers)
@@ -159,9 +158,9 @@ def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers):
 @given(layouts(most=20), st.integers(1, 20))
 @settings(max_examples=examples(100))
 def test_groups_meet_as_often_as_they_should(layout, stretches):
-    every = list(product(range(layout.groups), repeat=2))
-    once = list(combinations_with_replacement(range(layout.groups), 2))
-    with patch("dlatent.order.MOST_STRETCHES", stretches), patch("dlatent.engine.placement.ENOUGH_STRIPS", 30):
+    every = list(product(range(len(layout.homes)), repeat=2))
+    once = list(combinations_with_replacement(range(len(layout.homes)), 2))
+    with patch("dlatent.order.MOST_STRETCHES", stretches), patch("dlatent.engine.pairs.ENOUGH_STRIPS", 30):
         graphs = [pass_graph(pass_, layout) for pass_ in MEETINGS.values()]
     for task_graph, call, expected in zip(
         graphs, (pairs.meet, pairs.meet_once, pairs.tiles), (every, once, once), strict=True
@@ -187,16 +186,19 @@ def test_the_graph_of_all_pairs_of_groups_is_small(kind, workers, heavy):
     """Of 1,024 groups, half a million or a million pairs: some thousand tasks, and few inputs of each."""
     groups = 1024
     homes = tuple(f"tcp://10.0.0.{group * workers // groups}:40001" for group in range(groups))
-    layout = Layout((1,) * groups, (1,) * groups, homes, dict.fromkeys(homes, 4), heavy=heavy)
-    work = Work.of(MEETINGS[kind], first=True, groups=groups)
+    layout = Layout((1,) * groups, homes, dict.fromkeys(homes, 4), heavy=heavy)
+    work = Work(MEETINGS[kind], first=True, groups=groups)
     task_graph = pass_graph(work.pass_, layout)
     message, each = Message(work, task_graph), 1 if heavy else groups
     for number, task in enumerate(task_graph.tasks):
-        message.add(number, [f"parts-{one}" for one in dict.fromkeys(group // each for group in task.needed)], None)
-    inputs = sum(len(task) - 1 for layer in message.task_graph.built().layers.values() for task in layer.values())
-    assert len(message.task_graph) < 18 * groups
+        message.add(number, [f"groups-{one}" for one in dict.fromkeys(group // each for group in task.needed)])
+    layers = message.dask_graph.built().layers.values()
+    inputs = sum(
+        len(some) for layer in layers for _, *lists in layer.values() for some in lists if isinstance(some, list)
+    )
+    assert len(message.dask_graph) < 18 * groups
     assert inputs < (300 if heavy else 45) * groups
-    assert len(pickle.dumps(message.task_graph.built())) < 5_000_000
+    assert len(pickle.dumps(message.dask_graph.built())) < 5_000_000
     at = Counter(dict.fromkeys(homes, 0))
     for task in task_graph.tasks:
         at[task.home] += task.steps
@@ -206,5 +208,7 @@ def test_the_graph_of_all_pairs_of_groups_is_small(kind, workers, heavy):
 @given(layouts())
 def test_rows_and_surveys_have_a_result_for_each_group(layout):
     for task_graph in (rows_graph(layout), survey_graph(layout)):
-        assert [task_graph.tasks[ref.task].groups for ref in task_graph.results] == [(g,) for g in range(layout.groups)]
+        assert [task_graph.tasks[ref.task].groups for ref in task_graph.results] == [
+            (g,) for g in range(len(layout.homes))
+        ]
         assert not task_graph.joins

@@ -10,7 +10,7 @@ import xarray as xr
 from scipy.stats import multivariate_normal
 
 from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load, open_graph
-from dlatent.engine import exchange
+from dlatent.engine import edges
 from dlatent.errors import DataError, PlanError
 from dlatent.operators import graph_precision
 from tests.fitted import model_of
@@ -276,8 +276,8 @@ def test_edges_are_cut_once_for_a_fit_of_data_in_memory(monkeypatch):
     random = np.random.default_rng(3)
     X, graph = random.normal(size=(400, 12)), power_law_graph(400, 900, random_state=3)
     cut = []
-    split = exchange.split_columns
-    monkeypatch.setattr(exchange, "split_columns", lambda rows, bounds: cut.append(bounds) or split(rows, bounds))
+    split = edges.split_columns
+    monkeypatch.setattr(edges, "split_columns", lambda rows, bounds: cut.append(bounds) or split(rows, bounds))
     model = RelationalPPCA(2, solver="krylov").fit(X, graph=graph, client="serial")
     assert len(cut) == len(cut[0]) - 1, "of each group"
     assert model.n_passes_ > 1

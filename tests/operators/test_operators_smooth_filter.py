@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent import open_data, open_graph, open_precision
-from dlatent.engine import exchange
+from dlatent.engine import edges
 from dlatent.engine.connect import connect
 from dlatent.gaussian.specification import Specification, View
 from dlatent.operators.sample_precision import GivenPrecision, Precision, SmoothFilter
@@ -86,7 +86,7 @@ def weighted(x, delta):
 )
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_products_means_and_total_variance_are_those_of_the_formed_matrix(name, x, entries, shifted, monkeypatch):
-    monkeypatch.setattr(exchange, "MET_ENTRIES", entries)
+    monkeypatch.setattr(edges, "MET_ENTRIES", entries)
     precision, directions = PRECISIONS[name], np.random.default_rng(5).normal(size=(FEATURES, 5))
     dense = x.toarray() if sp.issparse(x) else x
     mean, scatter = weighted(dense, formed(GRAPH, precision))

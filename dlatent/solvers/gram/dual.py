@@ -234,7 +234,7 @@ def data_of(task: Task) -> DualData:
     """The targets, samples and features of a fit, beside products with the kernel."""
     count, features = task.problem.samples, task.kernel
     dimension = task.specification.sizes[0] if features is None else features.dimension
-    targets = None if task.targets is None else task.targets(0, count)
+    targets = None if task.targets is None else np.asarray(task.targets)
     return dual_data(targets, task.specification, count, dimension)
 
 

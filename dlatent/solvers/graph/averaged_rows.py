@@ -59,10 +59,10 @@ def over_averages(pass_: Pass[Any, S], averaging: Averaging, *, beside: bool = F
     """The pass over averaged rows in the place of the rows themselves; `beside`: the map gets the rows as they are, and
     what they have met."""
     request = AverageRequest(averaging, pass_.map, pass_.parameters)
-    meeting = pass_.meeting
+    exchange = pass_.exchange
     if averaging.smooth is not None:
-        meeting = replace(way_of(_sent, averaging.smooth), features=beside)
-    return replace(pass_, map=_of_rows if beside else _of_averages, parameters=request, meeting=meeting)
+        exchange = replace(way_of(_sent, averaging.smooth), features=beside)
+    return replace(pass_, map=_of_rows if beside else _of_averages, parameters=request, exchange=exchange)
 
 
 def _sent(block: Block, request: AverageRequest) -> Rows:

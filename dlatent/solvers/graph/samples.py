@@ -199,8 +199,8 @@ class GraphSamples:
         cached: bool = True,
     ) -> Pass[GraphRequest, S]:
         """A pass in which rows go the hops of F, or twice as many to be multiplied by the features."""
-        meeting = way_of(rows, request.precision, twice=twice)
-        return Pass(fold, request, meeting=meeting, cached=cached, name=name)
+        edges = way_of(rows, request.precision, twice=twice)
+        return Pass(fold, request, exchange=edges, cached=cached, name=name)
 
     def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> GraphRequest:
         return GraphRequest(self._relation.precision, self._shift, directions, columns, sums, self._refuse)

@@ -20,7 +20,7 @@ from dlatent.gaussian.missing_entries.entries import EntrySums, block_entry_sums
 from dlatent.gaussian.missing_entries.incomplete import Hiding
 from dlatent.operators.sample_precision import SmoothFilter
 from dlatent.operators.sparse import far_part
-from dlatent.passes import Pass, Run, neighbour_pass
+from dlatent.passes import Edges, Pass, Run
 from dlatent.solvers.costs import COMPARED_ITERATIONS, COMPARED_STEPS, OVERSAMPLING, compared_together
 from dlatent.solvers.graph.averaged_rows import Averaging, ExpectedRequest, averaged, expected_cells
 from dlatent.solvers.missing.fit import fit_rows
@@ -103,5 +103,5 @@ def _leading(product: Array) -> Array:
 
 
 def _pass(fold: Callable[[Block, SmoothingRequest], S], request: SmoothingRequest, name: str) -> Pass[Any, S]:
-    hops = request.hops * (1 + request.twice)
-    return neighbour_pass(sent_rows, fold, request, keep=shares, hops=hops, normalised=True, name=name)
+    edges = Edges(sent_rows, shares, request.hops * (1 + request.twice), normalised=True)
+    return Pass(fold, request, exchange=edges, name=name)

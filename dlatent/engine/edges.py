@@ -1,4 +1,4 @@
-"""The work of a pass over the edges of a graph: rows meet their neighbours before they are summed (see `passes.Edges`).
+"""Passes over the edges of a graph: rows meet their neighbours before they are summed (see `passes.Edges`).
 
 Of the adjacency matrix no more is used than the rows of one group at a time.  A group of blocks is the unit of
 exchange: its rows travel whole, to the workers that have neighbours of them, and stay on the workers; the driver sees
@@ -12,9 +12,9 @@ Law: like every pass, the result depends to the last bit on the blocks alone.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple, cast
@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Exchanged, Features, Rows
+from dlatent.arrays import Array, Block, Exchanged, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
-from dlatent.engine.fold import Share, Tally, Work, block_of, fold_block, folded, read_ahead, run_part
-from dlatent.engine.group import Part
+from dlatent.engine.fold import Share, Tally, Work, block_of, folded, read_ahead, run_group
+from dlatent.engine.group import Group
+from dlatent.engine.task_graph import Draft, Layout, Ref, TaskGraph
 from dlatent.operators.sparse import add_coordinates
 from dlatent.passes import MET_ENTRIES, Edges
 
@@ -53,30 +54,60 @@ class Packed:
         return Packed, (self.rows, sum(map(measured, self.rows.values())))
 
 
-def project(work: Work, part: Part) -> Share:
-    """R₀ of a part: the rows of its blocks, one below the other."""
-    started, found, tally = perf_counter(), list[Rows](), Tally()
+def edges_graph(layout: Layout, edges: Edges, needs: Sequence[Sequence[int]]) -> TaskGraph:
+    """The tasks of a pass: every group sends rows to the workers whose groups have edges to them, once or several
+    times, and is folded.  `needs[g]` are the groups that group g has edges to."""
+    draft, members = Draft(), defaultdict[str, list[int]](list)
+    for group, home in enumerate(layout.homes):
+        members[home].append(group)
+    wanted = {home: sorted({near for group in groups for near in needs[group]}) for home, groups in members.items()}
+
+    def packed(rows: Sequence[Ref]) -> dict[str, list[Ref]]:
+        """For each worker, what it gets from every worker, itself among them."""
+        parcels = defaultdict[str, list[Ref]](list)
+        for home, near in wanted.items():
+            for sender in members:
+                sent = tuple(group for group in near if layout.homes[group] == sender)
+                if sent:
+                    inputs = tuple(rows[group] for group in sent)
+                    parcels[home].append(draft.add(pack, values=(sent,), inputs=inputs, home=sender))
+        return parcels
+
+    first = [draft.add(project, groups=(group,), home=home) for group, home in enumerate(layout.homes)]
+    last, near = first, packed(first)
+
+    def with_neighbours(group: int) -> dict[str, Any]:
+        home = layout.homes[group]
+        return {"groups": (group,), "inputs": (first[group], last[group], *near[home]), "home": home}
+
+    for hop in range(1, edges.hops):
+        last = [draft.add(spread, values=(hop,), reads=False, **with_neighbours(group)) for group in range(len(first))]
+        near = packed(last)
+    fold, reads = fold_met if edges.features else fold_rows, edges.features
+    return draft.tree(lambda group: draft.add(fold, steps=1, reads=reads, **with_neighbours(group)), len(first))
+
+
+def survey_graph(layout: Layout) -> TaskGraph:
+    """The tasks that count the neighbours of each group."""
+    draft = Draft()
+    refs = [draft.add(count_neighbours, groups=(at,), home=home, reads=False) for at, home in enumerate(layout.homes)]
+    return TaskGraph(tuple(draft.tasks), tuple(refs))
+
+
+def project(work: Work, group: Group) -> Share:
+    """R₀ of a group: the rows of its blocks, one below the other."""
+    started, rows, tally = perf_counter(), list[Rows](), Tally()
     with pinned():
-        for block, cost in read_ahead(part, work):
-            found.append(_edges(work).rows(block, work.pass_.parameters))
+        for block, cost in read_ahead(work, group):
+            rows.append(_edges(work).rows(block, work.pass_.parameters))
             tally = tally.plus(cost)
             del block
-        rows, read = _divided(work, part, stacked(found))
-    return rows, tally.plus(Tally(read)).since(started)
-
-
-def project_block(work: Work, position: int, part: Part, features: Features) -> Share:
-    """R₀ of one block, as a task of its own."""
-    started = perf_counter()
-    with pinned():
-        found = _edges(work).rows(block_of(part, position, features), work.pass_.parameters)
-    return found, Tally(measured(features), 1).since(started)
-
-
-def stack_blocks(work: Work, part: Part, *shares: Share) -> Share:
-    """R₀ of a part from those of its blocks."""
-    rows, read = _divided(work, part, stacked([rows for rows, _ in shares]))
-    return rows, reduce(Tally.plus, (tally for _, tally in shares), Tally(read))
+        projected = stacked(rows)
+        if _edges(work).normalised:
+            pieces, read = pieces_of(work, group)
+            projected = _scaled(projected, 1.0 / np.sqrt(degrees(pieces, projected.shape[0])))
+            tally = tally.plus(Tally(bytes_read=read))
+    return projected, tally.since(started)
 
 
 def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
@@ -84,81 +115,85 @@ def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
     return Packed({group: rows for group, (rows, _) in zip(groups, shares, strict=True)})
 
 
-def spread(work: Work, hop: int, part: Part, first: Share, own: Share, *near: Packed) -> Share:
-    """R_k of a part at hop k from its own R₀ and R_{k−1} and those of the groups that it has edges to."""
-    pieces, read = pieces_of(work, part)
-    total, tally = _hop(work, hop, pieces, first, own, *near)
-    return total, tally.plus(Tally(read))
-
-
-def _hop(work: Work, hop: int, pieces: Sequence[GroupEdges], first: Share, own: Share, *near: Packed) -> Share:
-    started = perf_counter()
-    met = _met_groups(pieces, near)
+def spread(work: Work, hop: int, group: Group, first: Share, last: Share, *near: Packed) -> Share:
+    """R_k of a group at hop k from its own R₀ and R_{k−1} and those of the groups that it has edges to."""
+    pieces, read = pieces_of(work, group)
+    started, met = perf_counter(), _met_groups(pieces, near)
     with pinned():
-        total = _edges(work).keep(first[0], own[0], hop, work.pass_.parameters)
+        total = _edges(work).keep(first[0], last[0], hop, work.pass_.parameters)
         if _edges(work).normalised:
             shares = degrees(pieces, total.shape[0])
             total = _scaled(add_neighbours(_scaled(total, shares), pieces, met), 1.0 / shares)
         else:
             total = add_neighbours(total, pieces, met)
-    return total, own[1].since(started)
+    return total, last[1].plus(Tally(bytes_read=read)).since(started)
 
 
 def _met_groups(pieces: Sequence[GroupEdges], near: Sequence[Packed]) -> list[Rows]:
     """The rows of the groups that the pieces lead to."""
-    rows = {group: found for packed in near for group, found in packed.rows.items()}
+    rows = {group: sent for packed in near for group, sent in packed.rows.items()}
     return [rows[piece.group] for piece in pieces]
 
 
-def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
-    """The last hop, and the fold over the blocks of the part."""
-    exchanged, tally = meet(work, part, first, own, *near)
-    statistic, cost = run_part(work, part, exchanged)
+def _meet(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> tuple[Exchanged, Tally]:
+    """The last hop of a group, for a fold that follows."""
+    met, tally = spread(work, _edges(work).hops, group, first, last, *near)
+    if not _edges(work).normalised:
+        return Exchanged(first[0], met), tally
+    pieces, read = pieces_of(work, group)
+    roots = np.sqrt(degrees(pieces, met.shape[0]))
+    return Exchanged(_scaled(first[0], roots), _scaled(met, roots)), tally.plus(Tally(bytes_read=read))
+
+
+def fold_met(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> Share:
+    """The last hop, and the fold over the blocks of the group."""
+    exchanged, tally = _meet(work, group, first, last, *near)
+    statistic, cost = run_group(work, group, exchanged)
     return statistic, tally.plus(cost)
 
 
-def fold_rows(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
-    """The same where the fold needs no features: nothing is read."""
+def fold_rows(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> Share:
+    """The last hop and the fold where that needs no features: nothing is read."""
     if isinstance(first[0], sp.csr_array):
-        return _fold_sparse_rows(work, part, first, own, *near)
-    exchanged, tally = meet(work, part, first, own, *near)
+        return _fold_sparse_rows(work, group, first, last, *near)
+    exchanged, tally = _meet(work, group, first, last, *near)
     started, total = perf_counter(), None
     with pinned():
-        for position, source in enumerate(part.blocks):
-            block = block_of(part, position, np.empty((source.stop - source.start, 0)), exchanged)
+        for position, source in enumerate(group.blocks):
+            block = block_of(group, position, np.empty((source.stop - source.start, 0)), exchanged)
             total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
     return total, tally.since(started)
 
 
-def _fold_sparse_rows(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
+def _fold_sparse_rows(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> Share:
     """The last hop and the fold of sparse rows, a few at a time: they have many more entries then, and memory that is
     used again is faster than new memory."""
-    pieces, read = pieces_of(work, part)
+    pieces, read = pieces_of(work, group)
     started, total = perf_counter(), None
     with pinned():
-        kept = _edges(work).keep(first[0], own[0], _edges(work).hops, work.pass_.parameters)
+        kept = _edges(work).keep(first[0], last[0], _edges(work).hops, work.pass_.parameters)
         shares = degrees(pieces, kept.shape[0]) if _edges(work).normalised else np.ones(kept.shape[0])
         graph = _joined_edges(pieces, shares)
         graph = sp.csr_array(sp.diags_array(shares**-0.5) @ graph)  # 1/D of the hop, √D of what went as Q
         sent, rows = _scaled(first[0], np.sqrt(shares)), [cast(sp.csr_array, kept), *_met_groups(pieces, near)]
-        cuts = _light_cuts(graph, np.concatenate([np.diff(cast(sp.csr_array, own).indptr) for own in rows]))
-        for position, source in enumerate(part.blocks):
-            start, stop = source.start - part.start, source.stop - part.start
-            block = block_of(part, position, np.empty((stop - start, 0)))
+        cuts = _light_cuts(graph, np.concatenate([np.diff(cast(sp.csr_array, each).indptr) for each in rows]))
+        for position, source in enumerate(group.blocks):
+            start, stop = source.start - group.start, source.stop - group.start
+            block = block_of(group, position, np.empty((stop - start, 0)))
             inside = cuts[(cuts > start) & (cuts < stop)].tolist()
             for a, b in pairwise([start, *inside, stop]):
                 piece = _rows_of_block(block, slice(a - start, b - start), Exchanged(sent[a:b], _met(graph[a:b], rows)))
                 total = folded(work, total, work.pass_.map(piece, work.pass_.parameters))
-    return total, own[1].plus(Tally(read)).since(started)
+    return total, last[1].plus(Tally(bytes_read=read)).since(started)
 
 
 def _met(graph: sp.csr_array, rows: Sequence[Rows]) -> sp.csr_array:
     """The product of a few rows of a graph with sparse rows that lie in several pieces, of which those that are met are
     brought together: all of them would be copied for each group, which takes longer than the product."""
     used, places = np.unique(graph.indices, return_inverse=True)
-    bounds = np.cumsum([0, *(own.shape[0] for own in rows)])
+    bounds = np.cumsum([0, *(each.shape[0] for each in rows)])
     ends = np.searchsorted(used, bounds)
-    near = [own[used[i:j] - start] for own, i, j, start in zip(rows, ends, ends[1:], bounds, strict=False) if j > i]
+    near = [each[used[i:j] - start] for each, i, j, start in zip(rows, ends, ends[1:], bounds, strict=False) if j > i]
     few = sp.csr_array((graph.data, places, graph.indptr), shape=(graph.shape[0], len(used)))
     return sp.csr_array(few @ cast(sp.csr_array, stacked(near or [rows[0][:0]])))
 
@@ -178,35 +213,8 @@ def _rows_of_block(block: Block, rows: slice, exchanged: Exchanged) -> Block:
     )
 
 
-def meet(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> tuple[Exchanged, Tally]:
-    """The last hop of a part, for a fold that follows."""
-    pieces, read = pieces_of(work, part)
-    met, tally = _hop(work, _edges(work).hops, pieces, first, own, *near)
-    tally = tally.plus(Tally(read))
-    if not _edges(work).normalised:
-        return Exchanged(first[0], met), tally
-    roots = np.sqrt(degrees(pieces, met.shape[0]))
-    return Exchanged(_scaled(first[0], roots), _scaled(met, roots)), tally
-
-
-def fold_met_block(
-    work: Work, position: int, part: Part, features: Features, met: tuple[Exchanged, Tally], share: Share | None = None
-) -> Share:
-    """The fold over one block as a task of its own; the first adds what the exchange has cost."""
-    statistic, tally = fold_block(work, position, part, features, share, met[0])
-    return statistic, tally if position else tally.plus(met[1])
-
-
 def _edges(work: Work) -> Edges:
-    return cast(Edges, work.pass_.meeting)
-
-
-def _divided(work: Work, part: Part, rows: Rows) -> tuple[Rows, int]:
-    """D^(−½)R of the rows R of a part where the graph is normalised, R where not, and the bytes that were read."""
-    if not _edges(work).normalised:
-        return rows, 0
-    pieces, read = pieces_of(work, part)
-    return _scaled(rows, 1.0 / np.sqrt(degrees(pieces, rows.shape[0]))), read
+    return cast(Edges, work.pass_.exchange)
 
 
 def _scaled(rows: Rows, factors: Array) -> Rows:
@@ -218,11 +226,11 @@ def _scaled(rows: Rows, factors: Array) -> Rows:
 
 def degrees(pieces: Sequence[GroupEdges], rows: int) -> Array:
     """The sums of the weights of each row (n,); 1 of a row without edges, which has nobody to share with."""
-    found = np.zeros(rows)
+    sums = np.zeros(rows)
     for piece in pieces:
-        found += np.bincount(piece.graph.coords[0], weights=piece.graph.data, minlength=rows)
-    found[found == 0.0] = 1.0
-    return found
+        sums += np.bincount(piece.graph.coords[0], weights=piece.graph.data, minlength=rows)
+    sums[sums == 0.0] = 1.0
+    return sums
 
 
 def add_neighbours(total: Rows, pieces: Sequence[GroupEdges], near: Sequence[Rows]) -> Rows:
@@ -236,27 +244,27 @@ def add_neighbours(total: Rows, pieces: Sequence[GroupEdges], near: Sequence[Row
     return total
 
 
-def _joined_edges(pieces: Sequence[GroupEdges], own: Array) -> sp.csr_array:
+def _joined_edges(pieces: Sequence[GroupEdges], weights: Array) -> sp.csr_array:
     """The edges to a group's own rows, of these weights, and to those of the pieces, side by side (n, n + m).
 
     One product with everything: sums of sparse matrices sort their entries, which costs more than the product.
     """
-    return sp.csr_array(sp.hstack([sp.diags_array(own, format="csr"), *(p.graph for p in pieces)], format="csr"))
+    return sp.csr_array(sp.hstack([sp.diags_array(weights, format="csr"), *(p.graph for p in pieces)], format="csr"))
 
 
-def pieces_of(work: Work, part: Part) -> tuple[list[GroupEdges], int]:
-    """The edges of a part's rows by the group that they lead to, and the bytes that were read for it."""
-    assert part.graph is not None
-    graph = part.graph
-    kept = CACHE.get(graph.key, part.index)
-    if kept is None:
-        rows = graph.rows.load(part.start, part.stop)
-        pieces = split_columns(rows, graph.bounds)
-        size = sum(array.nbytes for p in pieces for array in (p.graph.data, *p.graph.coords))
-        # Edges are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
-        CACHE.admit(graph.key, part.index, pieces, work.cache_bytes, size, over=part.key)
-        return pieces, measured(rows)
-    return kept, 0
+def pieces_of(work: Work, group: Group) -> tuple[list[GroupEdges], int]:
+    """The edges of a group's rows by the group that they lead to, and the bytes that were read for it."""
+    graph = group.graph
+    assert graph is not None
+    kept = CACHE.get(graph.key, group.index)
+    if kept is not None:
+        return kept, 0
+    rows = graph.rows.load(group.start, group.stop)
+    pieces = split_columns(rows, graph.bounds)
+    size = sum(array.nbytes for piece in pieces for array in (piece.graph.data, *piece.graph.coords))
+    # Edges are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
+    CACHE.admit(graph.key, group.index, pieces, work.cache_bytes, size, over=group.key)
+    return pieces, measured(rows)
 
 
 def split_columns(rows: sp.csr_array, bounds: Sequence[int]) -> list[GroupEdges]:
@@ -277,18 +285,13 @@ def split_columns(rows: sp.csr_array, bounds: Sequence[int]) -> list[GroupEdges]
     return [GroupEdges(group, cut(group)) for group in np.flatnonzero(np.diff(ends)).tolist()]
 
 
-def count_neighbours(work: Work, part: Part) -> npt.NDArray[np.int64]:
-    """How many rows of each group (G,) the rows of a part meet."""
-    assert part.graph is not None
-    counts = np.zeros(len(part.graph.bounds) - 1, dtype=np.int64)
-    for group, graph in pieces_of(work, part)[0]:
-        counts[group] = np.count_nonzero(np.diff(graph.coords[1], prepend=-1))
-    return counts
-
-
-def needs_of(survey: npt.NDArray[np.int64]) -> list[list[int]]:
-    """The groups that each group has edges to, in order."""
-    return [np.flatnonzero(counts).tolist() for counts in survey]
+def count_neighbours(work: Work, group: Group) -> Share:
+    """How many rows of each group (G,) the rows of a group meet."""
+    assert group.graph is not None
+    counts = np.zeros(len(group.graph.bounds) - 1, dtype=np.int64)
+    for other, graph in pieces_of(work, group)[0]:
+        counts[other] = np.count_nonzero(np.diff(graph.coords[1], prepend=-1))
+    return counts, Tally()
 
 
 class Traffic(NamedTuple):
@@ -300,20 +303,19 @@ class Traffic(NamedTuple):
 
 def traffic_of(survey: npt.NDArray[np.int64], rows: Sequence[int], homes: Sequence[str]) -> Traffic:
     """The traffic of one exchange, of which groups of `rows` rows, at their homes, are the units."""
-    sizes, held = np.asarray(rows), []
-    at_home = np.array([[home == worker for home in homes] for worker in sorted(set(homes))])
-    travelling = 0
-    for own in at_home:
-        wanted = (survey[own] > 0).any(axis=0) & ~own
+    sizes, travelling, reach = np.asarray(rows), 0, 0
+    for worker in set(homes):
+        at_home = np.array([home == worker for home in homes])
+        wanted = (survey[at_home] > 0).any(axis=0) & ~at_home
         travelling += int(sizes[wanted].sum())
-        held.append(int(sizes[wanted | own].sum()))
-    return Traffic(travelling, max(held))
+        reach = max(reach, int(sizes[wanted | at_home].sum()))
+    return Traffic(travelling, reach)
 
 
 def stacked(rows: Sequence[Rows]) -> Rows:
     """Rows one below the other, in memory that numerical libraries find aligned."""
     if len(rows) == 1:
         return rows[0]
-    if any(isinstance(part, sp.csr_array) for part in rows):
+    if any(isinstance(each, sp.csr_array) for each in rows):
         return sp.csr_array(sp.vstack(cast("Sequence[sp.csr_array]", rows), format="csr"))
     return np.concatenate(cast("Sequence[Array]", rows))
