@@ -6,9 +6,11 @@ python -m benchmarks.sizes
 from __future__ import annotations
 
 from dlatent.engine.executor import Workers
+from dlatent.gaussian.specification import Specification, View
 from dlatent.order import group_count, task_count
-from dlatent.solvers.plan import Plan, Problem, clock, size
+from dlatent.solvers.plan import Plan, clock, size
 from dlatent.solvers.planner import make_plan
+from dlatent.solvers.task import DataSize, Task
 
 BLOCK = 32 * 2**20
 COMPONENTS = 50
@@ -25,9 +27,10 @@ def plan(samples: int, features: int, workers: int, *, sparse: bool) -> Plan:
     nbytes = 4 * samples * features if nnz is None else 8 * nnz + 8 * samples
     blocks = max(1, nbytes // BLOCK)
     tasks = task_count(group_count([BLOCK] * blocks))
-    problem = Problem(samples, features, 0, COMPONENTS, 1, nbytes, BLOCK, blocks, tasks, 4, nnz, "sizes")
+    data = DataSize(samples, features, nbytes, BLOCK, blocks, tasks, 4, nnz, "sizes")
+    specification = Specification((View("features", features),), ((0,),), COMPONENTS)
     machine = Workers(workers, "16GiB", driver_memory="64GiB", bandwidth="125MB")
-    return make_plan(problem, machine.resources())
+    return make_plan(Task(data=data, specification=specification), machine.resources())
 
 
 def table() -> str:

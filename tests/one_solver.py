@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from dlatent.solvers.registry import SOLVERS
+from dlatent.solvers.planner import SOLVERS
 
 
 @contextmanager

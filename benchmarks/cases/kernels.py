@@ -87,7 +87,7 @@ def read(folder: Path, data: str) -> tuple[Any, Labels]:
 def default_kernel(name: str, rows: Any) -> Any:
     """The kernel with the γ that `gamma="median"` takes."""
     from dlatent.operators.kernels import Kernel, median_gamma
-    from dlatent.solvers.gram.dual import SAMPLE, chosen_rows
+    from dlatent.solvers.kernel.solver import SAMPLE, chosen_rows
 
     return Kernel(name, median_gamma(name, rows[chosen_rows(rows.shape[0], SAMPLE, 0)]))
 
@@ -132,7 +132,7 @@ def kernel_facts(kernel: Any, rows: Any) -> Row:
     """How far a kernel is from the inner product: its 5, 50 and 95 % quantiles over pairs of different rows, and the
     part of its variance over these pairs that a linear function of ⟨x, x'⟩ explains."""
     from dlatent.operators.kernels import inner_products
-    from dlatent.solvers.gram.dual import SAMPLE, chosen_rows
+    from dlatent.solvers.kernel.solver import SAMPLE, chosen_rows
 
     some = rows[chosen_rows(rows.shape[0], SAMPLE, 0)]
     pairs = np.triu_indices(some.shape[0], 1)

@@ -291,7 +291,7 @@ def _component(arguments: argparse.Namespace, plan: Plan) -> str:
     return COMPONENT.format(
         solver=plan.solver,
         passes=plan.passes,
-        data=" ".join(masked(plan.problem.description).split()),
+        data=" ".join(masked(plan.task.data.description).split()),
         workers=arguments.workers,
         threads=arguments.threads_per_worker or 1,
         limit=limit,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,107 +13,66 @@ from dlatent.arrays import DataSource, Graph
 from dlatent.errors import DataError
 from dlatent.fitted.graph import Compared, Edges, Entries, Smoothed
 from dlatent.fitted.linear import LinearGaussian
-from dlatent.gaussian.specification import Specification
 from dlatent.models.inputs import GraphLike
 from dlatent.models.map_rows import open_edges
 from dlatent.models.table import table_fields
-from dlatent.models.task import Known, Task
+from dlatent.models.task import FitTask
 from dlatent.operators import graph_precision
 from dlatent.operators.graph_precision import EXACT_COMPONENT
 from dlatent.operators.sample_precision import GivenPrecision, Precision, SmoothFilter
-from dlatent.passes import Run
-from dlatent.solvers.plan import Plan
-from dlatent.solvers.smoothing.choice import CANDIDATES, chosen_averaging, chosen_smoothing
-from dlatent.solvers.task import Relation
-from dlatent.solvers.task import Task as SolverTask
+from dlatent.solvers.smoothing.choice import CANDIDATES
+from dlatent.solvers.solution import Solution
+from dlatent.solvers.task import Between, Relation
 from dlatent.stores.graph.open import open_graph, open_precision
 
 
-@dataclass(frozen=True)
-class Smoothing:
-    """Rows are smoothed over a graph, as much as is said or as held-out cells choose."""
-
-    graph: Graph
-    strength: float | Literal["auto"]
-    hops: int
-
-    def shape(self) -> dict[str, Any]:
-        """How far neighbours reach, and how many strengths are compared."""
-        return {"hops": self.hops, "candidates": len(CANDIDATES) if self.strength == "auto" else 0}
-
-    def relation(self, specification: Specification) -> Relation | None:
-        """The filter, where its strength is given."""
-        return None if self.strength == "auto" else self._by(float(self.strength))
-
-    def settled(self, task: SolverTask, plan: Plan, run: Run) -> SolverTask:
-        """The task with the filter of the strength that was chosen."""
-        if self.strength != "auto":
-            return task
-        if task.options.refuse_missing:
-            compared = chosen_smoothing(task, plan, self.hops, run, sparse=task.problem.nnz is not None)
-        else:
-            compared = chosen_averaging(task, plan, self.hops, run)
-        return replace(task, compared=compared, relation=self._by(CANDIDATES[compared.chosen]))
-
-    def _by(self, strength: float) -> Relation | None:
-        return Relation(SmoothFilter(strength, self.hops), self.graph.samples) if strength else None
-
-
-def fitted_smoothed(task: Task, known: Known, hops: int) -> LinearGaussian:
-    """The fitted model, with the strength of smoothing and what it was compared with."""
-    relation, compared = known.asked.relation, known.asked.compared
-    between = None if relation is None else relation.precision
-    scores = None
-    if compared is not None:
-        scores = Compared(np.asarray(CANDIDATES), compared.correlation, compared.standard_error)
-    strength = between.smoothing if isinstance(between, SmoothFilter) else 0.0
-    edges = 0 if task.graph is None else task.graph.entries // 2
-    return LinearGaussian(**table_fields(task, known), between=Smoothed(strength, hops, edges, scores))
-
-
-@dataclass(frozen=True)
-class Relating:
-    """Samples depend on each other by Δ, which a graph makes or is given in its place; where "em" begins."""
-
-    graph: Graph
-    precision: Precision | GivenPrecision
-    start: str
-    start_noise: float | None
-
-    def shape(self) -> dict[str, Any]:
-        """Whether the precision is given."""
-        return {"given_precision": self.graph.precision}
-
-    def relation(self, specification: Specification) -> Relation:
-        """Δ and its rank.  Errors: DataError where there are no fewer components."""
-        rank, partly = self._rank(), len(specification.patterns) > 1
-        if specification.n_components >= rank:
-            instead = "" if self.graph.precision else ", or gamma > 0"
-            raise DataError(f"n_components is {specification.n_components}, but Δ has rank {rank}; use fewer{instead}")
-        return Relation(self.precision, rank, self.start, self.start_noise, self.graph if partly else None)
-
-    def settled(self, task: SolverTask, plan: Plan, run: Run) -> SolverTask:
-        """The task as it is."""
+def smoothed(model: Any, task: FitTask, graph: GraphLike) -> FitTask:
+    """The task of rows that are smoothed over a graph, as much as is said or as held-out cells choose."""
+    hops, strength = int(model.hops), model.smoothing
+    task = replace(task, fitted=partial(fitted_smoothed, hops=hops))
+    if not strength:
         return task
+    edges = open_edges(graph, task.source)
+    if isinstance(strength, str):
+        return replace(task, between=Between(edges, None, hops, len(CANDIDATES)))
+    relation = Relation(SmoothFilter(float(strength), hops), edges.samples)
+    return replace(task, between=Between(edges, relation, hops))
 
-    def _rank(self) -> int:
-        """Rank of Δ; a given one that is too large to be counted is taken as definite."""
-        graph = self.graph
-        counted = graph.samples <= EXACT_COMPONENT if graph.precision else self.precision.gamma == 0
-        return graph_precision.rank(whole(graph), self.precision) if counted else graph.samples
+
+def fitted_smoothed(task: FitTask, solution: Solution, hops: int) -> LinearGaussian:
+    """The fitted model, with the strength of smoothing and what it was compared with."""
+    relation, comparison = task.relation, None if task.between is None else task.between.comparison
+    precision, scores = None if relation is None else relation.precision, None
+    if comparison is not None:
+        scores = Compared(np.asarray(CANDIDATES), comparison.correlation, comparison.standard_error)
+    strength = precision.smoothing if isinstance(precision, SmoothFilter) else 0.0
+    return LinearGaussian(**table_fields(task, solution), between=Smoothed(strength, hops, task.edges // 2, scores))
+
+
+def related(model: Any, task: FitTask, graph: GraphLike, precision: GraphLike = None) -> FitTask:
+    """The task of samples that depend on each other by Δ, which a graph makes or is given in its place.
+
+    Errors: DataError where this is none between them, and where there are no fewer components than its rank.
+    """
+    edges, components = opened(model, graph, precision, task.source), task.specification.n_components
+    delta = GivenPrecision() if edges.precision else model.precision
+    rank = rank_of(edges, delta)
+    if components >= rank:
+        instead = "" if edges.precision else ", or gamma > 0"
+        raise DataError(f"n_components is {components}, but Δ has rank {rank}; use fewer{instead}")
+    between = Between(edges, Relation(delta, rank, model.start, model.start_noise))
+    return replace(task, between=between, fitted=fitted_related)
+
+
+def rank_of(graph: Graph, precision: Precision | GivenPrecision) -> int:
+    """Rank of Δ; a given one that is too large to be counted is taken as definite."""
+    counted = graph.samples <= EXACT_COMPONENT if graph.precision else precision.gamma == 0
+    return graph_precision.rank(whole(graph), precision) if counted else graph.samples
 
 
 def whole(graph: Graph) -> sp.csr_array:
     """The adjacency matrix in memory, for what factorises it."""
     return graph.rows.load(0, graph.samples)
-
-
-def related(model: Any, task: Task, graph: GraphLike, precision: GraphLike = None) -> Task:
-    """The task of samples in a graph, or of a precision.  Errors: DataError where this is none between them."""
-    between = opened(model, graph, precision, task.source)
-    delta = GivenPrecision() if between.precision else model.precision
-    relating = Relating(between, delta, model.start, model.start_noise)
-    return replace(task, between=relating, fitted=fitted_related)
 
 
 def opened(model: Any, graph: GraphLike, precision: GraphLike, source: DataSource | None = None) -> Graph:
@@ -140,11 +100,11 @@ def opened(model: Any, graph: GraphLike, precision: GraphLike, source: DataSourc
     return open_precision(precision, samples=source.shape[0], origin=source.labels.origin)
 
 
-def fitted_related(task: Task, known: Known) -> LinearGaussian:
+def fitted_related(task: FitTask, solution: Solution) -> LinearGaussian:
     """The fitted model, with what is between the samples."""
-    relation, graph = known.asked.relation, task.graph
+    relation, graph = task.relation, task.graph
     assert relation is not None
     assert graph is not None
     delta, between = relation.precision, Entries(graph.entries, relation.rank)
     edges = Edges(delta.alpha, delta.gamma, graph.entries // 2, relation.rank) if isinstance(delta, Precision) else None
-    return LinearGaussian(**table_fields(task, known), between=edges or between)
+    return LinearGaussian(**table_fields(task, solution), between=edges or between)

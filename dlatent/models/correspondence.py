@@ -16,7 +16,7 @@ from dlatent.models.factor_analysis import MAX_ITER, NOISE_FLOOR
 from dlatent.models.hyperparameters import FactorSolver, Head, TargetType, ViewNoise, choice, model, parameter
 from dlatent.models.inputs import Mask, Names, Pairing, Views
 from dlatent.models.labelled import plain_rows
-from dlatent.models.task import Task
+from dlatent.models.task import FitTask
 from dlatent.models.view_rows import Targets
 from dlatent.models.views import (
     TARGETS,
@@ -81,7 +81,7 @@ class CorrespondencePPCA(JointModel):
 
     _rules = (check_noise,)
 
-    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> Task:
+    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> FitTask:
         return view_task(self, samples_to_fit(self, X, correspondence, on), fixed=self.noise == "zero")
 
     fit, plan, fit_transform = view_methods.fit, view_methods.plan, view_methods.fit_transform
@@ -117,7 +117,7 @@ class CorrespondenceFactorAnalysis(JointModel):
     solver: FactorSolver = parameter(SOLVER, default="auto")
     noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
 
-    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> Task:
+    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> FitTask:
         return view_task(self, samples_to_fit(self, X, correspondence, on), shared=False)
 
     @property
@@ -176,7 +176,7 @@ class CorrespondenceSupervisedPPCA(JointModel):
         correspondence: Pairing = None,
         on: Names = None,
         **data: Any,
-    ) -> Task:
+    ) -> FitTask:
         samples = samples_to_fit(self, X, correspondence, on)
         if TARGETS in samples.sources:
             raise DataError(f"a view is named {TARGETS!r}, as the targets are in the model; give it another name")
@@ -187,7 +187,8 @@ class CorrespondenceSupervisedPPCA(JointModel):
         encoded = encode_targets(values, count, self.target_type, mask=mask)
         samples = with_target_view(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, rows)
         task = view_task(self, samples, replace(encoded, rows=None))
-        return replace(task, target_noise_floor=self.target_noise_floor, head=self.head, beside=places)
+        floors = (*task.floor_parts[:-1], float(self.target_noise_floor))
+        return replace(task, floor_parts=floors, head=self.head, beside=places)
 
     def __sklearn_tags__(self) -> Any:
         return target_methods.target_tags(self, super().__sklearn_tags__())

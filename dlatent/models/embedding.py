@@ -25,7 +25,8 @@ from dlatent.models.features import outside
 from dlatent.models.task import FitRun, initial_mean, sound_algebra
 from dlatent.order import groups
 from dlatent.solvers.lle.fit import Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
-from dlatent.solvers.lle.neighbours import Neighbours, approximate_neighbours
+from dlatent.solvers.lle.near_pairs import Neighbours
+from dlatent.solvers.lle.neighbours import approximate_neighbours
 from dlatent.stores.joint import Table
 from dlatent.stores.places import read_places, require_apart
 

@@ -39,8 +39,9 @@ from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight
 from dlatent.models.model import LinearModel
 from dlatent.models.ppca import check_warm_start
 from dlatent.models.row_methods import RowsRun
-from dlatent.models.table import table_fields, table_task, weighted
-from dlatent.models.task import Known, Task
+from dlatent.models.table import table_fields, table_task, warmed, weighted
+from dlatent.models.task import FitTask
+from dlatent.solvers.solution import Solution
 
 METHODS: dict[str, Callable[..., Rotated]] = {
     "varimax": varimax,
@@ -147,12 +148,10 @@ class FactorAnalysis(LinearModel):
         weights: xr.DataArray | None = None,
         before: Fit | None = None,
         **data: Any,
-    ) -> Task:
-        start = self._fit if self.warm_start and hasattr(self, "_fit") else None
+    ) -> FitTask:
         task = table_task(self, X, dim, weights, before=before, diagonal=True)
-        return weighted(
-            replace(task, fitted=partial(fitted_factors, rotation=self.rotation), start=start), sample_weight
-        )
+        fitted = partial(fitted_factors, rotation=self.rotation)
+        return weighted(warmed(replace(task, fitted=fitted), self), sample_weight)
 
     fit, plan = weighted_fit_methods.fit, weighted_fit_methods.plan
     partial_fit = fit_methods.partial_fit
@@ -289,13 +288,13 @@ class FactorAnalysis(LinearModel):
         return dataset if known.grid is None else spread_all(dataset, known.dims[1], known.grid)
 
 
-def fitted_factors(task: Task, known: Known, rotation: Rotation | None) -> LinearGaussian:
+def fitted_factors(task: FitTask, solution: Solution, rotation: Rotation | None) -> LinearGaussian:
     """The fitted model, its loadings turned to simple structure where a rotation is asked for."""
     if rotation is None:
-        return LinearGaussian(**table_fields(task, known))
-    parameters, correlation = rotated(known.solution.parameters, rotation)
-    solution = replace(known.solution, parameters=parameters)
-    return LinearGaussian(**table_fields(task, known._replace(solution=solution)), factor_correlation=correlation)
+        return LinearGaussian(**table_fields(task, solution))
+    parameters, correlation = rotated(solution.parameters, rotation)
+    fields = table_fields(task, replace(solution, parameters=parameters))
+    return LinearGaussian(**fields, factor_correlation=correlation)
 
 
 def rotated(parameters: Parameters, method: str) -> tuple[Parameters, Array | None]:

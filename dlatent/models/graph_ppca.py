@@ -19,7 +19,7 @@ from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete
 from dlatent.models import feature_methods, row_methods
 from dlatent.models import task as tasks
-from dlatent.models.between import Smoothing, fitted_smoothed
+from dlatent.models.between import smoothed
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import (
@@ -35,11 +35,11 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
-from dlatent.models.map_rows import Way, open_edges
+from dlatent.models.map_rows import Way
 from dlatent.models.model import LinearModel
 from dlatent.models.row_methods import RowsRun
 from dlatent.models.table import table_task
-from dlatent.models.task import FitRun, Task
+from dlatent.models.task import FitRun, FitTask
 from dlatent.operators.sample_precision import SmoothFilter
 from dlatent.solvers.plan import Plan
 
@@ -142,10 +142,8 @@ class GraphPPCA(LinearModel):
         dim: str | None = None,
         weights: xr.DataArray | None = None,
         **data: Any,
-    ) -> Task:
-        task, hops = table_task(self, X, dim, weights), int(self.hops)
-        between = Smoothing(open_edges(graph, task.source), self.smoothing, hops) if self.smoothing else None
-        return replace(task, between=between, fitted=partial(fitted_smoothed, hops=hops))
+    ) -> FitTask:
+        return smoothed(self, table_task(self, X, dim, weights), graph)
 
     @property
     def _smoothed(self) -> Smoothed:

@@ -38,9 +38,10 @@ from dlatent.models.map_rows import open_input
 from dlatent.models.model import LinearModel
 from dlatent.models.scikit import attribute
 from dlatent.models.table import table_fields, task_of
-from dlatent.models.task import Known, Task
+from dlatent.models.task import FitTask
 from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
 from dlatent.passes import Run
+from dlatent.solvers.solution import Solution
 from dlatent.solvers.task import KernelFeatures
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.places import require_apart
@@ -109,7 +110,7 @@ def check_kernel(estimator: Any) -> None:
         raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")
 
 
-def kernel_task(estimator: Any, X: Data, dim: str | None, weights: xr.DataArray | None) -> Task:
+def kernel_task(estimator: Any, X: Data, dim: str | None, weights: xr.DataArray | None) -> FitTask:
     """The task without targets, whose features are as many coordinates as there are components.
 
     Errors: DataError for hyperparameters or data that the model cannot be fitted to.
@@ -121,22 +122,21 @@ def kernel_task(estimator: Any, X: Data, dim: str | None, weights: xr.DataArray 
     place, dtype = os.fspath(estimator.kernel_store or ""), np.dtype(estimator.kernel_dtype)
     rows = () if kernel.name == "precomputed" else source.blocks
 
-    def features(session: Session) -> KernelFeatures:
-        return KernelFeatures(
-            kernel, dimension_of(estimator, kernel, source), rows, held, partial(kept, session, place, dtype)
-        )
-
+    features = KernelFeatures(
+        kernel,
+        dimension_of(estimator, kernel, source),
+        rows,
+        held,
+        partial(kept, place=place, dtype=dtype),
+        dtype.itemsize,
+        bool(place),
+        int(estimator.landmarks or 0),
+        0 if estimator.landmarks else sum(block.nbytes for block in rows if lent(block)),
+    )
     specification = Specification((View("features", components),), ((0,),), components)
     return replace(
         task_of(estimator, source, specification, fitted_kernel),
         kernel=features,
-        shape={
-            "kernel": kernel.name,
-            "kernel_itemsize": dtype.itemsize,
-            "kernel_place": bool(place),
-            "landmarks": int(estimator.landmarks or 0),
-            "kept_bytes": 0 if estimator.landmarks else sum(block.nbytes for block in rows if lent(block)),
-        },
         # Features that are never written down are summed about nothing.
         shift=lambda session, observed: np.zeros(0),
     )
@@ -199,9 +199,9 @@ def kept(session: Session, place: str, dtype: np.dtype[Any]) -> Iterator[tuple[T
         sink.abort()
 
 
-def fitted_kernel(task: Task, known: Known) -> KernelGaussian:
+def fitted_kernel(task: FitTask, solution: Solution) -> KernelGaussian:
     """The fitted model, which owns the rows that it keeps."""
-    fields, features = table_fields(task, known), known.solution.features
+    fields, features = table_fields(task, solution), solution.features
     assert features is not None
     return KernelGaussian(
         **fields,
@@ -293,7 +293,7 @@ class KernelPPCA(LinearModel):
 
     _rules = (check_kernel,)
 
-    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **data: Any) -> Task:
+    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **data: Any) -> FitTask:
         return kernel_task(self, X, dim, weights)
 
     fit, plan = fit_methods.fit, fit_methods.plan

@@ -39,7 +39,7 @@ from dlatent.models.kernel import (
 )
 from dlatent.models.model import LinearModel
 from dlatent.models.table import with_targets
-from dlatent.models.task import Task
+from dlatent.models.task import FitTask
 from dlatent.operators.kernels import KernelFunction
 
 
@@ -99,7 +99,7 @@ class KernelSupervisedPPCA(LinearModel):
         dim: str | None = None,
         weights: xr.DataArray | None = None,
         **data: Any,
-    ) -> Task:
+    ) -> FitTask:
         return with_targets(kernel_task(self, X, dim, weights), y, labelled, self)
 
     def __sklearn_tags__(self) -> Any:

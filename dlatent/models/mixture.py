@@ -34,8 +34,10 @@ from dlatent.models.hyperparameters import (
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.models.model import Model
 from dlatent.models.row_methods import RowsRun, mapped
-from dlatent.models.table import table_task
-from dlatent.models.task import Known, Task
+from dlatent.models.table import table_task, warmed
+from dlatent.models.task import FitTask
+from dlatent.solvers.solution import Solution
+from dlatent.solvers.task import MixtureSize
 
 COMPONENTS = replace(
     SHARED["n_components"],
@@ -83,9 +85,9 @@ WARM_START = replace(
 )
 
 
-def fitted_mixture(task: Task, known: Known) -> Mixture:
+def fitted_mixture(task: FitTask, solution: Solution) -> Mixture:
     """The fitted mixture."""
-    return Mixture.of(known.solution, Labels(task.source.labels))
+    return Mixture.of(solution, Labels(task.source.labels))
 
 
 @model
@@ -130,7 +132,7 @@ class PPCAMixture(Model):
     n_init: int = parameter(STARTS, default=5)
     warm_start: bool = parameter(WARM_START, default=False)
 
-    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **data: Any) -> Task:
+    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **data: Any) -> FitTask:
         task = table_task(self, X, dim, weights, diagonal=self.noise == "diagonal")
         rows, mixtures, starts = task.source.shape[0], int(self.n_mixtures), int(self.n_init)
         if mixtures > rows:
@@ -138,9 +140,8 @@ class PPCAMixture(Model):
                 f"n_mixtures is {self.n_mixtures}, but the {task.source.description} has {rows} samples; ask for fewer "
                 "components of the mixture"
             )
-        start = self._fit if self.warm_start and hasattr(self, "_fit") else None
-        shape = {"mixtures": mixtures, "starts": starts}
-        return replace(task, fitted=fitted_mixture, shape=shape, start=start)
+        size = MixtureSize(mixtures, starts)
+        return warmed(replace(task, fitted=fitted_mixture, mixture=size), self)
 
     fit, plan = fit_methods.fit, fit_methods.plan
 

@@ -16,7 +16,7 @@ from dlatent.models.hyperparameters import ZeroRows, model, parameter
 from dlatent.models.inputs import Seed
 from dlatent.models.scikit import Estimator
 from dlatent.models.table import ONLY_DENSE
-from dlatent.models.task import Task
+from dlatent.models.task import FitTask
 
 ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {data} is sparse; make it dense before"
 
@@ -34,7 +34,7 @@ class Model(Estimator, ABC):
     zero_rows: ZeroRows = parameter(default="keep")
 
     @abstractmethod
-    def _task(self, X: Any, **data: Any) -> Task:
+    def _task(self, X: Any, **data: Any) -> FitTask:
         """What is to be fitted: what a user gives to `fit`, and the hyperparameters.  Errors: DataError."""
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import xarray as xr
@@ -24,8 +23,8 @@ from dlatent.models.hyperparameters import (
 )
 from dlatent.models.inputs import Data, SampleWeight
 from dlatent.models.model import LinearModel
-from dlatent.models.table import table_task, weighted
-from dlatent.models.task import Task
+from dlatent.models.table import table_task, warmed, weighted
+from dlatent.models.task import FitTask
 
 COMPONENTS = Parameter(
     COUNT_OR_RULE,
@@ -135,10 +134,9 @@ class PPCA(LinearModel):
         weights: xr.DataArray | None = None,
         before: Fit | None = None,
         **data: Any,
-    ) -> Task:
-        start = self._fit if self.warm_start and hasattr(self, "_fit") else None
+    ) -> FitTask:
         task = table_task(self, X, dim, weights, before=before, row_effects=self.row_effects)
-        return weighted(replace(task, start=start), sample_weight)
+        return weighted(warmed(task, self), sample_weight)
 
     @property
     def row_effect_variance_(self) -> float:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
-from dlatent.models import task as tasks
 from dlatent.models.between import opened, related, whole
 from dlatent.models.docstrings import described
 from dlatent.models.inputs import Data, GraphLike
@@ -22,6 +21,7 @@ from dlatent.operators import graph_precision
 from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate, probe_pass, probe_source
 from dlatent.operators.sample_precision import GivenPrecision, Precision
 from dlatent.solvers.graph.samples import graph_log_likelihood
+from dlatent.solvers.planner import make_plan
 
 
 @attribute
@@ -139,10 +139,10 @@ def joint_log_likelihood(
         specification = replace(specification, patterns=((0, 1), (0,)) if partly else ((0, 1),))
     task = replace(task, specification=specification)
     with connect(task.source, targets=targets, client=client, graph=task.graph) as session:
-        asked = task.for_solver(session)
-        plan = tasks.planned(task, asked, session)
+        task = task.within(session)
+        plan = make_plan(task, session.available)
         session.keep(plan.cache_bytes)
-        value = graph_log_likelihood(asked, plan, model._model.parameters, session.run)
+        value = graph_log_likelihood(task, plan, model._model.parameters, session.run)
     width = sum(specification.sizes)
     return Estimate(value + 0.5 * width * constant.value, 0.5 * width * constant.standard_error)
 

@@ -33,7 +33,7 @@ from dlatent.models.model import LinearModel
 from dlatent.models.precision_methods import joint_log_likelihood
 from dlatent.models.row_methods import RowsRun
 from dlatent.models.table import table_task
-from dlatent.models.task import FitRun, Task
+from dlatent.models.task import FitRun, FitTask
 from dlatent.operators.graph_precision import Estimate
 from dlatent.solvers.plan import Plan
 
@@ -125,7 +125,7 @@ class RelationalPPCA(LinearModel):
         dim: str | None = None,
         weights: xr.DataArray | None = None,
         **data: Any,
-    ) -> Task:
+    ) -> FitTask:
         return related(self, table_task(self, X, dim, weights), graph, precision)
 
     @described

@@ -27,7 +27,7 @@ from dlatent.models.model import LinearModel
 from dlatent.models.precision_methods import joint_log_likelihood, require_completable
 from dlatent.models.relational import ALPHA, GAMMA, SOLVER, START, START_NOISE, check_start
 from dlatent.models.table import table_task, with_targets
-from dlatent.models.task import FitRun, Task
+from dlatent.models.task import FitRun, FitTask
 from dlatent.operators.graph_precision import Estimate
 from dlatent.solvers.plan import Plan
 
@@ -87,7 +87,7 @@ class RelationalSupervisedPPCA(LinearModel):
         dim: str | None = None,
         weights: xr.DataArray | None = None,
         **data: Any,
-    ) -> Task:
+    ) -> FitTask:
         task = with_targets(table_task(self, X, dim, weights), y, labelled, self)
         if len(task.specification.patterns) > 1:
             require_completable(self, task.source.shape[0])

@@ -13,7 +13,7 @@ from dlatent.models.hyperparameters import SHARED, Head, LinearSolver, Missing, 
 from dlatent.models.inputs import Data, Mask, TargetsLike
 from dlatent.models.model import LinearModel
 from dlatent.models.table import table_task, with_targets
-from dlatent.models.task import Task
+from dlatent.models.task import FitTask
 
 SOLVER = replace(
     SHARED["solver"], text='As in PPCA; "em" is Algorithm 1 or, where samples have no targets, 2, corrected.'
@@ -75,7 +75,7 @@ class SupervisedPPCA(LinearModel):
         dim: str | None = None,
         weights: xr.DataArray | None = None,
         **data: Any,
-    ) -> Task:
+    ) -> FitTask:
         task = table_task(self, X, dim, weights)
         if task.prior != "ml" and self.missing == "raise" and task.source.sparse:
             raise DataError(

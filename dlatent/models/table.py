@@ -21,7 +21,9 @@ from dlatent.models.hyperparameters import COUNT
 from dlatent.models.inputs import Data, Mask, SampleWeight, TargetsLike
 from dlatent.models.labelled import plain_rows
 from dlatent.models.map_rows import open_input
-from dlatent.models.task import Known, Task
+from dlatent.models.task import FitTask
+from dlatent.solvers.solution import Solution
+from dlatent.solvers.task import DataSize
 from dlatent.stores.places import read_places
 
 ONLY_DENSE = (
@@ -39,7 +41,7 @@ def table_task(
     before: Fit | None = None,
     diagonal: bool = False,
     row_effects: bool = False,
-) -> Task:
+) -> FitTask:
     """The task of a model of one table, without targets.
 
     Parameters: `before`, a fit to whose rows these are added; `diagonal`, whether each feature has a noise variance of
@@ -68,24 +70,48 @@ def task_of(
     model: Any,
     source: DataSource,
     specification: Specification,
-    fitted: Callable[[Task, Known], Linear],
+    fitted: Callable[[FitTask, Solution], Linear],
     rule: str | float | None = None,
-) -> Task:
+) -> FitTask:
     """The task of these parts, with the hyperparameters that all models have."""
-    return Task(
-        source,
-        specification,
-        fitted,
-        model.tol,
-        model.max_iter,
-        model.random_state,
-        model.noise_floor,
-        model.zero_rows,
-        model.solver,
-        model._missing,
-        model._prior,
-        rule,
+    return FitTask(
+        data=DataSize.of(source),
+        source=source,
+        specification=specification,
+        fitted=fitted,
+        solver="auto" if model.solver == "em" else model.solver,
+        textbook=model.solver == "em",
+        tol=float(model.tol),
+        max_iter=int(model.max_iter or 0),
+        random_state=model.random_state,
+        floor_parts=(float(model.noise_floor),) * len(specification.views),
+        refuse_zero_rows=model.zero_rows == "raise",
+        missing=model._missing != "raise",
+        weighted=source.weights is not None,
+        prior=model._prior,
+        rule=rule,
     )
+
+
+def warmed(task: FitTask, model: Any) -> FitTask:
+    """The task that goes on from the last fit of the model, where that is asked for.
+
+    Errors: DataError where the fit is of another shape.
+    """
+    fit = getattr(model, "_fit", None) if model.warm_start else None
+    if fit is None:
+        return task
+    start, specification = fit.model.start(fit.report), task.specification
+    shapes = start.parameters.loadings.shape, start.parameters.noise_variance.shape
+    several = () if task.mixture is None else (task.mixture.components,)
+    loadings = (*several, sum(specification.sizes), specification.n_components)
+    wanted = loadings, (*several, len(specification.group_sizes))
+    if shapes != wanted:
+        raise DataError(
+            f"warm_start=True goes on from loadings and noise variances of shapes {shapes[0]} and {shapes[1]}, and "
+            f"this fit has {wanted[0]} and {wanted[1]}; set warm_start=False for it"
+        )
+    return replace(task, start=start)
 
 
 def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> int:
@@ -118,17 +144,17 @@ def check_missing(source: DataSource, missing: str) -> None:
         )
 
 
-def weighted(task: Task, sample_weight: SampleWeight) -> Task:
+def weighted(task: FitTask, sample_weight: SampleWeight) -> FitTask:
     """The task with weights of its samples.  Errors: DataError."""
     if sample_weight is None:
         return task
-    if task.missing != "raise":
+    if task.missing:
         raise DataError(
             "sample_weight is for complete data; with missing entries repeat rows, or leave out those of weight 0"
         )
     source = task.source
     numbers = sample_weights(sample_weight, source.shape[0], source.labels)
-    return replace(task, source=replace(source, weights=numbers))
+    return replace(task, source=replace(source, weights=numbers), weighted=True)
 
 
 def sample_weights(values: SampleWeight, samples: int, labels: AxisLabels) -> Array:
@@ -156,17 +182,18 @@ def sample_weights(values: SampleWeight, samples: int, labels: AxisLabels) -> Ar
     return numbers
 
 
-def with_targets(task: Task, y: TargetsLike, labelled: Mask, model: Any) -> Task:
+def with_targets(task: FitTask, y: TargetsLike, labelled: Mask, model: Any) -> FitTask:
     """The task with targets for its samples, as a second view.  Errors: DataError."""
     source, places = task.source, read_places(y, labelled)  # before xarray has loaded them
-    targets = encoded_targets(y, labelled, source, model.target_type, holes=task.missing != "raise")
+    targets = encoded_targets(y, labelled, source, model.target_type, holes=task.missing)
     views = (*task.specification.views, View("targets", targets.encoding.rank))
     patterns = ((0, 1),) if targets.complete else ((0, 1), (0,))
     return replace(
         task,
         specification=replace(task.specification, views=views, patterns=patterns),
+        data=replace(task.data, target_bytes=targets.nbytes),
         targets=targets,
-        target_noise_floor=model.target_noise_floor,
+        floor_parts=(*task.floor_parts, float(model.target_noise_floor)),
         head=model.head,
         beside=places,
     )
@@ -180,14 +207,13 @@ def encoded_targets(y: TargetsLike, labelled: Mask, source: DataSource, kind: st
     return encode_targets(values, samples, kind, mask=mask, holes=holes)
 
 
-def fitted_table(task: Task, known: Known) -> LinearGaussian:
+def fitted_table(task: FitTask, solution: Solution) -> LinearGaussian:
     """The fitted model of one table."""
-    return LinearGaussian(**table_fields(task, known))
+    return LinearGaussian(**table_fields(task, solution))
 
 
-def table_fields(task: Task, known: Known) -> dict[str, Any]:
+def table_fields(task: FitTask, solution: Solution) -> dict[str, Any]:
     """The fields of a fitted model of one table, by name."""
-    solution = known.solution
     parameters, specification = solution.parameters, solution.specification
     targets = task.targets
     features = slice(0, sum(specification.sizes) if targets is None else specification.slices[-1].start)
@@ -203,7 +229,7 @@ def table_fields(task: Task, known: Known) -> dict[str, Any]:
         "view_samples": np.array(solution.view_samples),
         "total_variance": np.array(solution.total_variance),
         "patterns": specification.patterns,
-        "missing": task.missing != "raise",
+        "missing": task.missing,
         "row_effects": specification.row_effects,
         "labels": Labels(task.source.labels),
         "loadings_covariance": None if common else spread,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -45,31 +46,26 @@ from dlatent.gaussian.head import (
     part_of,
 )
 from dlatent.gaussian.missing_entries.entries import block_observed_mean
-from dlatent.gaussian.moments import Moments, block_column_sums, block_mean, representable
-from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.views import Arrangement, count_empty_rows
+from dlatent.gaussian.moments import block_column_sums, block_mean, representable
+from dlatent.gaussian.views import count_empty_rows
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.features import outside
 from dlatent.models.inputs import PathLike
-from dlatent.order import group_count, task_count
-from dlatent.passes import Pass, Run
+from dlatent.passes import Pass
 from dlatent.solvers.diagnostics import lost_digits, require_sound
 from dlatent.solvers.evidence import with_evidence
-from dlatent.solvers.plan import Plan, Problem
-from dlatent.solvers.planner import make_plan
-from dlatent.solvers.registry import SOLVERS
-from dlatent.solvers.solution import Options, Solution
-from dlatent.solvers.task import MAX_EM_ITERATIONS, KernelFeatures, Relation
-from dlatent.solvers.task import Task as SolverTask
+from dlatent.solvers.plan import Plan
+from dlatent.solvers.planner import SOLVERS, make_plan
+from dlatent.solvers.smoothing.choice import with_smoothing
+from dlatent.solvers.solution import Solution
+from dlatent.solvers.task import Task
 from dlatent.stores.places import read_places, require_apart
 
 NOT_FINITE = "array must not contain infs or NaNs"
-"""What SciPy says of them, in a plain ValueError."""
-BYTES_PER_ENTRY = 12
-"""Of sparse Dask chunks, whose entries nobody has counted."""
+"""The words of SciPy for them, in a plain ValueError."""
 CHOICES = ("solver", "max_rank", "columns_at_once", "column_blocks")
-"""What of a plan decides which passes a fit makes."""
+"""Figures of a plan that decide which passes a fit makes."""
 WARNINGS: dict[str, type[Warning]] = {
     "convergence": ConvergenceWarning,
     "floor": NoiseFloorWarning,
@@ -88,53 +84,16 @@ class FitRun(NamedTuple):
     resume: bool = False
 
 
-class Between(Protocol):
-    """What is between the samples of a task: a graph, and how samples depend on each other over its edges."""
-
-    @property
-    def graph(self) -> Graph:
-        """The graph."""
-        ...
-
-    def shape(self) -> dict[str, Any]:
-        """What the planner must know of it."""
-        ...
-
-    def relation(self, specification: Specification) -> Relation | None:
-        """How samples depend on each other, as far as that is known before the data are seen."""
-        ...
-
-    def settled(self, task: SolverTask, plan: Plan, run: Run) -> SolverTask:
-        """The task with what is chosen from the data before the fit."""
-        ...
-
-
-class Known(NamedTuple):
-    """What is known when a solver has ended: what it was asked, and what it found."""
-
-    asked: SolverTask
-    solution: Solution
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is to be fitted, and how.
+@dataclass(frozen=True, kw_only=True)
+class FitTask(Task):
+    """A task with its data, and what a model does before and after the solver.
 
     Parameters
     ----------
     source : the data.
-    specification : views, noise and patterns.
-    fitted : makes the fitted model of the task and of what a solver found.
-    tol, max_iter, random_state, noise_floor, zero_rows, solver, missing, prior : hyperparameters of the same name.
-    rule : how the number of components is chosen, None where it is given.
-    targets : those of the rows, with the floor of their noise; `head`, by which density they are fitted.
-    start : the fit from whose parameters iterations go on.
-    adding : whether moments are kept for more rows; `earlier`, those of the rows before.
+    fitted : makes the fitted model of the task and its solution.
+    targets : those of the samples, with their encoding.
     beside : where what is no source is read from.
-    between : what is between the samples: a graph, and how they depend on each other.
-    shape : what else the planner must know of the family.
-    kernel : makes the features of a kernel.
-    arrangement : which rows of views are one sample.
     shift : the mean about which the first sums are made.
     count : counts the rows of zeros in a block.
     labelled : the pass over the labelled rows of views, in the place of that over the rows of a table.
@@ -142,28 +101,9 @@ class Task:
     """
 
     source: DataSource
-    specification: Specification
-    fitted: Callable[[Task, Known], FittedModel]
-    tol: float
-    max_iter: int | None
-    random_state: Any
-    noise_floor: float
-    zero_rows: str
-    solver: str
-    missing: str = "raise"
-    prior: str | float = "ml"
-    rule: str | float | None = None
+    fitted: Callable[[FitTask, Solution], FittedModel]
     targets: EncodedTargets | None = None
-    target_noise_floor: float = 0.0
-    head: str = "likelihood"
-    start: Fit | None = None
-    adding: bool = False
-    earlier: Moments | None = None
     beside: tuple[str, ...] = ()
-    between: Between | None = None
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    kernel: Callable[[Session], KernelFeatures] | None = None
-    arrangement: Arrangement | None = None
     shift: Callable[[Session, bool], Array] | None = None
     count: Callable[[Block], int] = count_empty_rows
     labelled: Callable[[Solution, float, Any], Pass[Any, LabelledRows | None]] | None = None
@@ -179,103 +119,24 @@ class Task:
         """Where all that is given is read from, as far as that is known."""
         return (*read_places(self.source, self.graph), *self.beside)
 
-    def problem(self, session: Session) -> Problem:
-        """Its shape, for the planner."""
-        source, specification, sizes = self.source, self.specification, [block.nbytes for block in self.source.blocks]
-        between = {}
-        if self.between is not None:
-            graph, moved = self.between.graph, session.traffic()
-            between = {
-                "graph_entries": graph.entries,
-                "graph_in_memory": graph.in_memory,
-                "travelling": moved.rows,
-                "reach": moved.reach,
-                **self.between.shape(),
-            }
-        shape = {
-            "samples": source.shape[0],
-            "features": source.shape[1],
-            "targets": sum(specification.sizes[1:]),
-            "n_components": specification.n_components,
-            "patterns": len(specification.patterns),
-            "nbytes": source.nbytes,
-            "largest_block": max(sizes),
-            "blocks": len(sizes),
-            "tasks": task_count(group_count(sizes)),
-            "itemsize": source.dtype.itemsize,
-            "nnz": (source.nnz or source.nbytes // BYTES_PER_ENTRY) if source.sparse else None,
-            "description": source.description,
-            "in_memory": source.in_memory,
-            "missing": self.missing != "raise",
-            "shared": all(view.shared for view in specification.views),
-            "em_passes": (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None,
-            "decoding": source.decoding,
-            "target_bytes": 0 if self.targets is None else self.targets.nbytes,
-            "computed": source.blocks[0].collection is not None,
-            "weighted": source.weights is not None,
-            "adding": self.adding,
-            "passes_after": int(self.head == "auto"),
-            "prior": self.prior != "ml",
-            "rule": self.rule,
-        }
-        return Problem(**{**shape, **between, **self.shape})
-
-    def for_solver(self, session: Session) -> SolverTask:
-        """The task as solvers take it."""
-        specification, views = self.specification, len(self.specification.views)
-        parts = (float(self.noise_floor),) * views
-        if self.targets is not None:
-            parts = (*parts[:-1], float(self.target_noise_floor))
-        options = Options(
-            tolerance=float(self.tol),
-            max_iterations=int(self.max_iter or 0),
-            random_state=self.random_state,
-            floor_parts=parts,
-            refuse_zero_rows=self.zero_rows == "raise",
-            refuse_missing=self.missing == "raise",
-            prior=self.prior,
-        )
-        return SolverTask(
-            self.problem(session),
-            specification,
-            options,
-            targets=None if self.targets is None else self.targets.rows,
-            relation=None if self.between is None else self.between.relation(specification),
-            arrangement=self.arrangement,
-            kernel=None if self.kernel is None else self.kernel(session),
-            start=None if self.start is None else self._start(self.start),
-            earlier=self.earlier,
-        )
-
-    def _start(self, fit: Fit) -> Solution:
-        """What iterations go on from.  Errors: DataError where it is of another shape."""
-        model: Any = fit.model
-        last: Solution = model.start(fit.report)
-        shapes = last.parameters.loadings.shape, last.parameters.noise_variance.shape
-        specification, components = self.specification, self.shape.get("mixtures")
-        several = () if components is None else (components,)
-        loadings = (*several, sum(specification.sizes), specification.n_components)
-        wanted = loadings, (*several, len(specification.group_sizes))
-        if shapes != wanted:
-            raise DataError(
-                f"warm_start=True goes on from loadings and noise variances of shapes {shapes[0]} and {shapes[1]}, and "
-                f"this fit has {wanted[0]} and {wanted[1]}; set warm_start=False for it"
-            )
-        return last
+    def within(self, session: Session) -> Self:
+        """The task with what a session tells: which rows meet over the edges, and where a kernel is kept."""
+        between, kernel = self.between, self.kernel
+        if between is not None:
+            moved = session.traffic()
+            between = replace(between, travelling=moved.rows, reach=moved.reach)
+        if kernel is not None:
+            kernel = replace(kernel, kept=partial(kernel.kept, session))
+        return replace(self, between=between, kernel=kernel)
 
 
-def plan(task: Task, client: Where) -> Plan:
-    """What a fit will do and cost."""
+def plan(task: FitTask, client: Where) -> Plan:
+    """The plan of a fit."""
     with connect(task.source, client=client, graph=task.graph, planned=True) as session:
-        return planned(task, task.for_solver(session), session)
+        return make_plan(task.within(session), session.available)
 
 
-def planned(task: Task, asked: SolverTask, session: Session) -> Plan:
-    """The plan of a task, of which solvers are asked this."""
-    return make_plan(asked.problem, session.available, "auto" if task.solver == "em" else task.solver)
-
-
-def run(task: Task, options: FitRun, model: Any) -> Fit:
+def run(task: FitTask, options: FitRun, model: Any) -> Fit:
     """Fit a task, and warn of what a user should know; `model` tells its checkpoint from others."""
     callbacks = require_callbacks(options.callbacks)
     source, checkpoint = task.source, options.checkpoint
@@ -293,31 +154,40 @@ def run(task: Task, options: FitRun, model: Any) -> Fit:
         sound_algebra(),
         cells_named(task.grids if task.grids is not None else {None: source.labels.grid}),
     ):
-        asked = task.for_solver(session)
+        task = task.within(session)
         if task.start is not None and checkpoint is not None:
             raise DataError("warm_start=True goes on from parameters that no checkpoint holds; leave out one of both")
-        plan = planned(task, asked, session)
+        plan = make_plan(task, session.available)
         if checkpoint is not None:
             require_apart(checkpoint, *task.places)
         data = {"data": source, "targets": task.targets, "graph": task.graph}
         choices = {name: getattr(plan, name) for name in CHOICES}
         journal = opened.enter_context(checkpointed(checkpoint, options.resume, model, data, choices, session))
         if journal is not None:
-            session.journal, plan = journal, _with_choices(plan, asked, session, journal.choices)
+            session.journal, plan = journal, _with_choices(plan, session, journal.choices)
         session.keep(plan.cache_bytes)
-        if task.zero_rows == "keep" and task.missing == "raise":
+        if not task.refuse_zero_rows and not task.missing:
             session.count = task.count
         solver, listeners = SOLVERS[plan.solver], Listeners(callbacks, plan)
         with listeners.told():
-            shift = task.earlier.shift if task.earlier is not None else _shift(task, session, solver.observed)
+            if task.earlier is not None:
+                shift = task.earlier.shift
+            elif task.shift is not None:
+                shift = task.shift(session, solver.observed)
+            else:
+                shift = initial_mean(session, observed=solver.observed)
             session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
-            if task.between is not None:
-                asked = task.between.settled(asked, plan, session.run)
-            solution = solver.fit(asked, plan, shift, session.run, listeners.on_iteration)
+            if task.between is not None and task.between.candidates:
+                task = with_smoothing(task, plan, session.run)
+            limited = task.limited(plan.max_rank, solver.most)
+            solution = solver.fit(limited, plan, shift, session.run, listeners.on_iteration)
             require_sound(solution)
-            lost = lost_digits(solution, shift, asked.settled_options(plan).precision)
-            solution = _with_prior(solution, task, asked.relation)
-            fitted = task.fitted(task, Known(asked, _counted(solution, source)))
+            lost = lost_digits(solution, shift)
+            solution = _with_prior(solution, task)
+            if task.weighted:  # of samples solvers count the sum of the weights
+                rows = source.shape[0]
+                solution = replace(solution, samples=rows, view_samples=(rows,))
+            fitted = task.fitted(task, solution)
             if task.targets is not None and task.head == "auto":
                 fitted = _with_head(fitted, solution, task, session)
     notices = (*map(Notice.of, (*solution.advice, *lost)), *remarks(session.counted, task.targets))
@@ -326,7 +196,7 @@ def run(task: Task, options: FitRun, model: Any) -> Fit:
         solution.checked_log_likelihood,
         solution.converged,
         solution.iterations,
-        _counted(solution, source).samples,
+        solution.samples,
         plan.summary(),
         tuple((notice.kind, notice.text) for notice in notices),
         solution.history,
@@ -337,41 +207,31 @@ def run(task: Task, options: FitRun, model: Any) -> Fit:
     return Fit(fitted, report, solution.moments, task.places, None if journal is None else journal.identity)
 
 
-def _shift(task: Task, session: Session, observed: bool) -> Array:
-    return initial_mean(session, observed=observed) if task.shift is None else task.shift(session, observed)
-
-
-def _counted(solution: Solution, source: DataSource) -> Solution:
-    """The solution with the number of samples, of which solvers count the sum of the weights."""
-    rows = source.shape[0]
-    return solution if source.weights is None else replace(solution, samples=rows, view_samples=(rows,))
-
-
-def _with_choices(plan: Plan, asked: SolverTask, session: Session, choices: dict[str, Any]) -> Plan:
+def _with_choices(plan: Plan, session: Session, choices: dict[str, Any]) -> Plan:
     """The plan with the choices that a checkpoint has kept."""
     if {name: getattr(plan, name) for name in CHOICES} == choices:
         return plan
-    return replace(make_plan(asked.problem, session.available, choices["solver"]), **choices)
+    return replace(make_plan(replace(plan.task, solver=choices["solver"]), session.available), **choices)
 
 
-def _with_prior(solution: Solution, task: Task, relation: Relation | None) -> Solution:
-    """What a prior of the loadings makes of the maximum of the likelihood of complete samples."""
-    if task.prior == "ml" or task.missing != "raise" or task.targets is not None:
+def _with_prior(solution: Solution, task: FitTask) -> Solution:
+    """The solution with a prior of the loadings, from the maximum of the likelihood of complete samples."""
+    if task.prior == "ml" or task.missing or task.targets is not None:
         return solution
-    weights = task.source.weights
+    weights, relation = task.source.weights, task.relation
     samples = solution.samples if weights is None else weights.sum()
     count = float(samples if relation is None else relation.rank)
     return with_evidence(solution, count, None if isinstance(task.prior, str) else float(task.prior))
 
 
-def _with_head(fitted: Any, solution: Solution, task: Task, session: Session) -> FittedModel:
+def _with_head(fitted: Any, solution: Solution, task: FitTask, session: Session) -> FittedModel:
     """The model with what predicts targets from scores, from the samples that have targets."""
     assert task.targets is not None
     encoding, specification = task.targets.encoding, solution.specification
     metric = feature_metric(solution.parameters, specification)
     spaces = ClassSpaces(encoding.table(), metric) if encoding.kind == "class" else None
     # Where each row has all targets or none, regressions on scores follow from sums.
-    sums: Any = (output_sums if task.missing == "raise" else None) if spaces is None else spaces.sums
+    sums: Any = (None if task.missing else output_sums) if spaces is None else spaces.sums
     width = specification.n_components + len(encoding.names)
     part = part_of(solution.view_samples[-1], width, summed=sums is not None)
     if task.labelled is not None:
@@ -384,21 +244,20 @@ def _with_head(fitted: Any, solution: Solution, task: Task, session: Session) ->
         shared = rows.shared_covariance((0,))
         covariance: Any = function(rows.covariances) if shared is None else shared
         labelled = Pass(block_labelled, RowsRequest(scores, covariance, part, sums))
-    found = session.run(replace(labelled, combine=joined, recorded=False, name="labelled rows"))
-    assert found is not None
+    rows_known = session.run(replace(labelled, combine=joined, recorded=False, name="labelled rows"))
+    assert rows_known is not None
     head: Head
     if spaces is not None:
-        head = class_head(found, spaces, encoding.centre)
+        head = class_head(rows_known, spaces, encoding.centre)
     else:
-        apart = found._replace(covariance=found.covariance / fitted.row_precision)
+        apart = rows_known._replace(covariance=rows_known.covariance / fitted.row_precision)
         head = output_head(apart, encoding.rotation, encoding.centre, metric)
-    estimated = EstimatedHead.of(head, classes=spaces is not None)
-    made: FittedModel = replace(fitted, targets=replace(fitted.targets, head=estimated))
-    return made
+    targets = replace(fitted.targets, head=EstimatedHead.of(head, classes=spaces is not None))
+    return cast(FittedModel, replace(fitted, targets=targets))
 
 
 def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[Notice]:
-    """What is odd about the data and was fitted all the same."""
+    """Notices of what is odd about the data and was fitted all the same."""
     if zero_rows:
         yield Notice(
             "data",

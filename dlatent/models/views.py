@@ -29,8 +29,8 @@ from dlatent.models.inputs import Names, Pairing, Views
 from dlatent.models.joint_views import joined_rows, named, pairing, without_labels
 from dlatent.models.map_rows import open_input
 from dlatent.models.model import Model
-from dlatent.models.table import table_fields
-from dlatent.models.task import Known, Task, far_shift
+from dlatent.models.table import table_fields, task_of
+from dlatent.models.task import FitTask, far_shift
 from dlatent.passes import Pass
 from dlatent.solvers.solution import Solution
 from dlatent.stores.joint import JointSource, Table, joint
@@ -93,7 +93,7 @@ def samples_to_fit(model: Model, views: Views, correspondence: Pairing, on: Name
 def view_task(
     model: Model, samples: JointSamples, targets: EncodedTargets | None = None, *, shared: bool = True,
     fixed: bool = False,
-) -> Task:  # fmt: skip
+) -> FitTask:  # fmt: skip
     """The task of a model of joint samples, whose last view are the targets where there are some.
 
     Parameters: `shared`, whether the features of a view share a noise variance; `fixed`, whether it is the floor.
@@ -104,18 +104,11 @@ def view_task(
     specification = Specification(views, source.patterns, int(model.n_components))
     about, patterns = arrangement(source, range(len(views)), source.sizes), source.patterns
     largest = max(block.nbytes for view in (source, *source.views.values()) for block in view.blocks)
-    return Task(
-        source,
-        specification,
-        fitted_views,
-        model.tol,
-        model.max_iter,
-        model.random_state,
-        model.noise_floor,
-        model.zero_rows,
-        model.solver,
+    task = task_of(model, source, specification, fitted_views)
+    return replace(
+        task,
+        data=replace(task.data, largest_block=largest),
         targets=targets,
-        shape={"views": specification.sizes, "present": patterns, "targets": 0, "largest_block": largest},
         arrangement=about,
         shift=initial_means,
         count=partial(count_empty_views, arrangement=about, patterns=patterns, views=len(names)),
@@ -158,11 +151,11 @@ def joint_source(source: DataSource) -> JointSource:
     return source
 
 
-def fitted_views(task: Task, known: Known) -> JointGaussian:
+def fitted_views(task: FitTask, solution: Solution) -> JointGaussian:
     """The fitted model of several views."""
     sources = joint_source(task.source).views
     features = {name: source for name, source in sources.items() if task.targets is None or name != TARGETS}
-    return JointGaussian(**table_fields(task, known) | {"labels": ViewLabels.of(features)})
+    return JointGaussian(**table_fields(task, solution) | {"labels": ViewLabels.of(features)})
 
 
 def targets_of_samples(y: Any, samples: JointSamples) -> tuple[Any, AxisLabels, int, Table]:

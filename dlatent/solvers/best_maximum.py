@@ -43,7 +43,7 @@ WORK = 6e9
 ENOUGH = 200
 """Evaluations for which there must be work; else no other maximum is searched."""
 EACH = 2**17
-"""What an evaluation costs at least for each pattern, in multiplications."""
+"""Least cost of an evaluation for each pattern, in multiplications."""
 OF_WHOLE = 0.125
 """Cost of a multiplication in products of whole matrices, as views have them."""
 
@@ -79,7 +79,7 @@ def of_views(moments: Moments, specification: Specification) -> Likelihood:
         return maximise(latent, specification), sum(part.log_likelihood for part in latent)
 
     held = list(zip(map(specification.features_of, specification.patterns), moments.patterns, strict=True))
-    count = sum(found.samples for found in moments.patterns)
+    count = sum(part.samples for part in moments.patterns)
     return Likelihood(
         specification,
         count,
@@ -91,7 +91,7 @@ def of_views(moments: Moments, specification: Specification) -> Likelihood:
 
 
 def _work(held: Iterable[Pattern], specification: Specification, times: float = 1.0) -> float:
-    return float(sum(EACH + times * len(found.gram) ** 2 * specification.n_components for _, found in held))
+    return float(sum(EACH + times * len(part.gram) ** 2 * specification.n_components for _, part in held))
 
 
 def of_patterns(sums: MaskMoments, specification: Specification) -> Likelihood:
@@ -104,7 +104,7 @@ def of_patterns(sums: MaskMoments, specification: Specification) -> Likelihood:
     return _of_entries(
         lambda request: entries_of_patterns(sums, request),
         specification,
-        sum(found.samples for _, found in held),
+        sum(part.samples for _, part in held),
         _work(held, specification),
         lambda point: _completed(held, point),
     )
@@ -133,12 +133,12 @@ def _of_entries(
     shift, scale = np.zeros(width), np.ones(width)
 
     def evaluate(point: Parameters) -> tuple[float, Array]:
-        found = gather(EntryRequest(point, specification, shift, scale))
-        return found.log_likelihood, gradient(found, point, specification)
+        entries = gather(EntryRequest(point, specification, shift, scale))
+        return entries.log_likelihood, gradient(entries, point, specification)
 
     def step(point: Parameters) -> tuple[Parameters, float]:
-        found = gather(EntryRequest(point, specification, shift, scale))
-        return maximise_entries(found, point, specification), found.log_likelihood
+        entries = gather(EntryRequest(point, specification, shift, scale))
+        return maximise_entries(entries, point, specification), entries.log_likelihood
 
     return Likelihood(specification, samples, work, evaluate, step, complete)
 
@@ -147,19 +147,19 @@ def _completed(held: Iterable[Pattern], point: Parameters) -> Array:
     """Second moments of patterns, what is missing by its expectation given the rest."""
     width = len(point.mean)
     total = np.zeros((width, width))
-    for at, found in held:
-        own = np.arange(width)[at]
-        gone = np.setdiff1d(np.arange(width), own)
-        middle = recentred(found, point.mean[own])
-        about = projection(point.loadings[own], point.noise_variance[own])
+    for at, part in held:
+        seen = np.arange(width)[at]
+        gone = np.setdiff1d(np.arange(width), seen)
+        middle = recentred(part, point.mean[seen])
+        about = projection(point.loadings[seen], point.noise_variance[seen])
         across = middle.gram @ about.coefficients.T
-        inner = found.samples * about.covariance + about.coefficients @ across
+        inner = part.samples * about.covariance + about.coefficients @ across
         lost = point.loadings[gone]
-        total[np.ix_(own, own)] += middle.gram
-        total[np.ix_(own, gone)] += across @ lost.T
-        total[np.ix_(gone, own)] += lost @ across.T
+        total[np.ix_(seen, seen)] += middle.gram
+        total[np.ix_(seen, gone)] += across @ lost.T
+        total[np.ix_(gone, seen)] += lost @ across.T
         total[np.ix_(gone, gone)] += lost @ inner @ lost.T
-        total[gone, gone] += found.samples * point.noise_variance[gone]
+        total[gone, gone] += part.samples * point.noise_variance[gone]
     return total
 
 
@@ -193,10 +193,10 @@ def block_sample(block: Block, request: SampleRequest) -> Array:
     """Rows u (rows, D) of the sample that lie in a block, the others zero; additive."""
     features = np.asarray(rows_of(block))
     places = np.arange(request.rows) * request.samples // request.rows
-    own = np.flatnonzero((places >= block.start) & (places < block.start + len(features)))
-    found = np.zeros((request.rows, features.shape[1]))
-    found[own] = (features[places[own] - block.start] - request.shift) / request.scale
-    return found
+    inside = np.flatnonzero((places >= block.start) & (places < block.start + len(features)))
+    sample = np.zeros((request.rows, features.shape[1]))
+    sample[inside] = (features[places[inside] - block.start] - request.shift) / request.scale
+    return sample
 
 
 def best_of(problem: Likelihood, start: Parameters, random_state: Any) -> Parameters:
@@ -238,8 +238,8 @@ def best_of(problem: Likelihood, start: Parameters, random_state: Any) -> Parame
 def _completed_profile(problem: Likelihood, point: Parameters) -> Profile:
     width = len(point.mean)
     features = View("features", width, tuple(problem.specification.floors.tolist()), shared=False)
-    found = PatternMoments(problem.samples, np.zeros(width), problem.complete(point))
+    complete = PatternMoments(problem.samples, np.zeros(width), problem.complete(point))
     return Profile(
-        Moments((found,), np.zeros(width), np.zeros(1), np.zeros(1)),
+        Moments((complete,), np.zeros(width), np.zeros(1), np.zeros(1)),
         Specification((features,), ((0,),), problem.specification.n_components),
     )

@@ -17,7 +17,8 @@ from dlatent.gaussian.dimension import LOST, ROUNDING, noise_rounding
 from dlatent.gaussian.moments import Moments, view_counts
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.solvers.solution import Iteration, Options, Solution
+from dlatent.solvers.solution import Iteration, Solution
+from dlatent.solvers.task import DOUBLE, Task
 
 CHECK = 1e-7
 """Relative difference of two evaluations of the likelihood that rounding cannot explain."""
@@ -41,46 +42,49 @@ OWN_ROUNDING = math.sqrt(ROUNDING)
 digits, and more than `FALL` allows for: squares of the data are divided by it."""
 
 
-def _parts(specification: Specification, options: Options) -> tuple[Array, Array]:
+def _parts(specification: Specification, task: Task) -> tuple[Array, Array]:
     """The parts of their mean variances that noise variances (groups,) are kept above: what was asked for, and what is
     rounding."""
-    asked = np.repeat(options.floor_parts, [view.groups for view in specification.views])
+    asked = np.repeat(task.floor_parts, [view.groups for view in specification.views])
     rounding = noise_rounding(np.array(specification.group_sizes), specification.n_components)
     return asked, np.where(specification.shared, rounding, OWN_ROUNDING)
 
 
-def view_floors(specification: Specification, variances: Array, options: Options) -> Array:
+def view_floors(task: Task, variances: Array) -> Array:
     """The floors of views that share a noise variance: parts of their mean variances, or what stands for no noise."""
+    specification = task.specification
     if specification.fixed:
         sizes = np.array(specification.sizes)
         return np.full(len(variances), ZERO_NOISE * float(sizes @ variances) / sizes.sum())
-    return np.asarray(np.maximum(*_parts(specification, options)) * variances)
+    return np.asarray(np.maximum(*_parts(specification, task)) * variances)
 
 
-def noise_floors(specification: Specification, variances: Array, mean: Array, options: Options) -> Array:
+def noise_floors(task: Task, variances: Array, mean: Array) -> Array:
     """The floors of all noise groups (groups,): the parts of their mean variances that were asked for, and no less than
     rounding.
 
     The noise variance of a constant feature would be 0 and the likelihood unbounded: its floor is that of a feature of
     mean variance.
     """
-    parts = np.maximum(*_parts(specification, options))
-    return np.asarray(parts * np.where(_constant(specification, variances, mean), variances.mean(), variances))
+    parts, constant = np.maximum(*_parts(task.specification, task)), _constant(task.specification, variances, mean)
+    return np.asarray(parts * np.where(constant, variances.mean(), variances))
 
 
 def _constant(specification: Specification, variances: Array, mean: Array) -> npt.NDArray[np.bool_]:
     """Which noise groups (groups,) are single features that do not vary."""
     constant = np.zeros(len(variances), dtype=bool)
-    for view, own, noise in zip(specification.views, specification.slices, specification.noise_slices, strict=True):
+    for view, features, noise in zip(
+        specification.views, specification.slices, specification.noise_slices, strict=True
+    ):
         if not view.shared:
-            constant[noise] = variances[noise] <= (CONSTANT * mean[own]) ** 2
+            constant[noise] = variances[noise] <= (CONSTANT * mean[features]) ** 2
     return constant
 
 
 def _feature(specification: Specification, number: int) -> str:
     """A feature by its number in its view."""
-    own = zip(specification.views, specification.slices, strict=True)
-    view, at = next((view, at) for view, at in own if number < at.stop)
+    views = zip(specification.views, specification.slices, strict=True)
+    view, at = next((view, at) for view, at in views if number < at.stop)
     beside = "" if len(specification.views) == 1 else f" of the view {view.name!r}"
     return f"feature {number - at.start}{beside}"
 
@@ -143,7 +147,7 @@ def advise(
     parameters: Parameters,
     specification: Specification,
     history: Sequence[Iteration],
-    options: Options,
+    task: Task,
     variances: Array,
     at_floor: tuple[bool, ...],
     *,
@@ -158,13 +162,13 @@ def advise(
             f"and so have {int(constant.sum())} of {len(constant)} features; their noise variance is at its floor, and "
             "they say nothing: drop them"
         )
-    asked, rounding = _parts(specification, options)
+    asked, rounding = _parts(specification, task)
     chosen = asked > rounding
     # In units of the data a component of features with small units would be none.
     unit = np.sqrt(specification.per_feature(np.where(variances > 0.0, variances, variances.mean())))
     size = np.linalg.norm(canonical(parameters, specification).loadings / unit[:, None], axis=0)
     # A prior switches components off; that is no advice.
-    if options.prior == "ml" and (zero := int((size <= NOTHING * size.max()).sum())):
+    if task.prior == "ml" and (zero := int((size <= NOTHING * size.max()).sum())):
         held = any(at & choice for at, choice in zip(at_floor, chosen, strict=True))
         why = "what they would explain is below the noise floor" if held else f"the data have rank {len(size) - zero}"
         said.append(
@@ -179,12 +183,12 @@ def advise(
             said.append(_shared_floor(view.name, float(parameters.noise_variance[at.start]), part))
         else:
             said.append(_heywood(low, view.size, part))
-    own = specification.noise_slices[0]
-    lost = parameters.noise_variance[own] < 1e3 * options.precision * variances[own]
-    lost &= ~np.array(at_floor[own])
+    groups = specification.noise_slices[0]
+    lost = parameters.noise_variance[groups] < 1e3 * task.epsilon * variances[groups]
+    lost &= ~np.array(at_floor[groups])
     if lost.any() and not specification.fixed:
         worst = int(lost.argmax())
-        help_ = "store the data as float64" if options.precision > ROUNDING else "bring the features to like scales"
+        help_ = "store the data as float64" if task.epsilon > ROUNDING else "bring the features to like scales"
         said.append(
             f"precision: the features' noise variance {parameters.noise_variance[worst]:.3g} is a difference of sums "
             f"near {variances[worst]:.3g} and keeps few digits; {help_} or use fewer components"
@@ -192,7 +196,7 @@ def advise(
     return (*said, *_exaggerations(parameters, specification, variances))
 
 
-def lost_digits(solution: Solution, shift: Array, precision: float) -> tuple[str, ...]:
+def lost_digits(solution: Solution, shift: Array) -> tuple[str, ...]:
     """Features whose mean is so far from the shift (D,), about which sums were taken, that their noise is lost in them.
 
     Nothing where the advice of the fit tells of lost digits already.
@@ -201,15 +205,15 @@ def lost_digits(solution: Solution, shift: Array, precision: float) -> tuple[str
         return ()
     specification, mean = solution.specification, np.nan_to_num(np.atleast_2d(solution.parameters.mean))
     noise = np.atleast_2d(solution.parameters.noise_variance).min(axis=0)
-    for view, at, own in zip(specification.views, specification.slices, specification.noise_slices, strict=True):
+    for view, at, groups in zip(specification.views, specification.slices, specification.noise_slices, strict=True):
         if view.fixed or at.stop > len(shift):
             continue
         away = ((mean[:, at] - shift[at]) ** 2).max(axis=0)
-        lost = noise[own] < 1e3 * precision * (away.mean(keepdims=True) if view.shared else away)
+        lost = noise[groups] < 1e3 * DOUBLE * (away.mean(keepdims=True) if view.shared else away)
         if lost.any():
             far = at.start + int(away.argmax() if view.shared else np.where(lost, away, -1.0).argmax())
             return (
-                f"precision: the noise variance {float(noise[own][lost][0]):.3g} is a difference of sums of squares "
+                f"precision: the noise variance {float(noise[groups][lost][0]):.3g} is a difference of sums of squares "
                 f"near {float(away.max()):.3g} and keeps few digits, as the mean of {_feature(specification, far)}, "
                 f"{mean[0, far]:.3g}, is far from {shift[far]:.3g}; subtract a number near it from the feature",
             )
@@ -226,8 +230,8 @@ def _exaggerations(parameters: Parameters, specification: Specification, varianc
         return []
     said, groups = list[str](), np.array(specification.group_sizes)
     per_feature = (parameters.loadings**2).sum(axis=1) + specification.per_feature(parameters.noise_variance)
-    own = zip(specification.views, specification.slices, specification.noise_slices, strict=True)
-    for number, (view, at, noise) in enumerate(own):
+    views = zip(specification.views, specification.slices, specification.noise_slices, strict=True)
+    for number, (view, at, noise) in enumerate(views):
         ratio = float(per_feature[at].sum() / (groups[noise] @ variances[noise]))
         if (number,) in specification.patterns and ratio > EXAGGERATED:
             said.append(
@@ -271,7 +275,7 @@ def make_solution(
     parameters: Parameters,
     specification: Specification,
     history: Sequence[Iteration],
-    options: Options,
+    task: Task,
     variances: Array,
     counts: Moments,
     *,
@@ -282,7 +286,7 @@ def make_solution(
     at_floor = at_floors(parameters, specification)
     value = history[-1].log_likelihood
     seen = view_counts(counts, specification.patterns, len(specification.views))
-    advice = advise(parameters, specification, history, options, variances, at_floor, converged=converged)
+    advice = advise(parameters, specification, history, task, variances, at_floor, converged=converged)
     samples = tuple(int(n) for n in seen)
     total = tuple(float(variances[at].mean()) for at in specification.noise_slices)
     lost = lost_nats(specification, parameters.noise_variance, samples, total)

@@ -112,17 +112,17 @@ def shrunk(
     scan = np.geomspace(max(floor, SMALLEST * most), most, SCANNED)
     best = int(bound(scan).argmax())
     low, high = np.log(scan[max(best - 1, 0)]), np.log(scan[min(best + 1, SCANNED - 1)])
-    found = opt.minimize_scalar(
+    refined = opt.minimize_scalar(
         lambda at: -float(bound(np.exp([at]))[0]), bounds=(low, high), method="bounded", options={"xatol": 1e-12}
     )
-    ends = np.array([np.exp(found.x), scan[best]])
+    ends = np.array([np.exp(refined.x), scan[best]])
     noise = ends[int(bound(ends).argmax())]
     on = best_of(np.array([noise]))
     scale = np.sqrt(np.divide(on.length, lengths, out=np.zeros(k), where=lengths > 0.0))
     first, second = triangle(k)
     covariance = np.where(first == second, on.spread[first], 0.0)[None]
-    made = Parameters(parameters.loadings * scale, parameters.mean, np.array([noise]), covariance)
-    return made, float(bound(np.array([noise]))[0])
+    switched = Parameters(parameters.loadings * scale, parameters.mean, np.array([noise]), covariance)
+    return switched, float(bound(np.array([noise]))[0])
 
 
 def with_evidence(solution: Solution, samples: float, variance: float | None) -> Solution:

@@ -1,157 +1,25 @@
-"""What a fit will cost, as a value that is known before a byte of the data is read."""
+"""The plan of a fit, known before a byte of the data is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any
 
 from dlatent.errors import number_of
 from dlatent.passes import Resources
+from dlatent.solvers.task import Task
 
 KEPT = ("solver", "reason", "passes", "bytes_per_pass", "bytes_total", "worker_memory", "driver_memory", "machine")
-"""What a fitted model keeps of its plan."""
+"""Figures of its plan that a fitted model keeps."""
 COMPARED = ("solver", "passes", "work", "solving", "cache_bytes", "worker_memory", "driver_memory")
-"""What is shown of the plans that were not chosen."""
+"""Figures that are shown of plans that were not chosen."""
 DURATIONS = ("reading", "computing", "moving", "solving")
-"""What the time of a fit goes to."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The shape of a fit, all that the planner knows of the data.
-
-    Parameters
-    ----------
-    samples : int
-        Their number N.
-    features : int
-        Their number D.
-    targets : int
-        Columns of the targets on their rank, 0 for PPCA.
-    n_components : int
-        Number of latent variables K.
-    patterns : int
-        2 where some rows are unlabelled, else 1.
-    nbytes : int
-        Bytes of all loaded blocks.
-    largest_block : int
-        Bytes of the largest of them.
-    blocks : int
-        Number of blocks.
-    tasks : int
-        Tasks of a pass, one for each group of blocks and one for each join of groups.
-    itemsize : int
-        Bytes of a value.
-    nnz : int or None
-        Stored entries of sparse data, None for dense (and for Dask arrays of sparse chunks).
-    description : str
-        The input in words.
-    in_memory : bool
-        Whether the data lie in the driver's memory.
-    missing : bool
-        Whether any entry may be missing.
-    shared : bool
-        Whether the features of a view share one noise variance.
-    em_passes : int or None
-        Most passes of textbook EM, where it is asked for.
-    graph_entries : int or None
-        Stored entries of the adjacency matrix, None without a graph.
-    graph_in_memory : bool
-        Whether the graph lies in the driver's memory.
-    candidates : int
-        Strengths of smoothing over a graph that are compared before the fit.
-    hops : int
-        How far rows go over the edges on the way to F R, where Δ = γI + F² is between the samples; or to ΔR.
-    given_precision : bool
-        Whether Δ is given, so that rows meet by its entries and not over edges.
-    travelling : int
-        Rows that one neighbour sum moves between workers.
-    reach : int
-        Rows that the fullest worker holds in a neighbour sum, its own and those of its neighbours.
-    views : tuple[int, ...]
-        Features of each view of joint samples, () for features with targets.
-    present : tuple[tuple[int, ...], ...]
-        The views of each pattern of joint samples.
-    decoding : int
-        Bytes that are decoded at a time for a block that is a part of larger chunks; 0 where none is.
-    target_bytes : int
-        Bytes of the targets as they travel with the blocks.
-    computed : bool
-        Whether other tasks compute the blocks, as those of a Dask array.
-    kernel : str or None
-        The name of the kernel that makes the features ("precomputed": the data are K), None without one.
-    kernel_itemsize : int
-        Bytes of a value of K in a store.
-    kernel_place : bool
-        Whether there is a place to store K.
-    landmarks : int
-        Rows in the span of whose features the fit stays; 0 for all rows.
-    kept_bytes : int
-        Bytes of the caller's rows that the model copies.
-    mixtures : int
-        Components of a mixture, 1 where the model is none.
-    starts : int
-        From how many starts a mixture is fitted.
-    rule : str, float or None
-        How the number of components is chosen, of which `n_components` is then the most; None where it is given.
-    weighted : bool
-        Whether samples have weights.
-    adding : bool
-        Whether the samples are added to those of before.
-    prior : bool
-        Whether the loadings have a prior.
-    passes_after : int
-        Passes that follow on those of the solver.
-    """
-
-    samples: int
-    features: int
-    targets: int
-    n_components: int
-    patterns: int
-    nbytes: int
-    largest_block: int
-    blocks: int
-    tasks: int
-    itemsize: int
-    nnz: int | None
-    description: str
-    in_memory: bool = False
-    missing: bool = False
-    shared: bool = True
-    em_passes: int | None = None
-    graph_entries: int | None = None
-    graph_in_memory: bool = False
-    candidates: int = 0
-    hops: int = 1
-    given_precision: bool = False
-    travelling: int = 0
-    reach: int = 0
-    views: tuple[int, ...] = ()
-    present: tuple[tuple[int, ...], ...] = ()
-    decoding: int = 0
-    target_bytes: int = 0
-    computed: bool = False
-    kernel: str | None = None
-    kernel_itemsize: int = 8
-    kernel_place: bool = False
-    landmarks: int = 0
-    kept_bytes: int = 0
-    mixtures: int = 1
-    starts: int = 1
-    rule: str | float | None = None
-    weighted: bool = False
-    adding: bool = False
-    prior: bool = False
-    passes_after: int = 0
-
-    @property
-    def graph_bytes(self) -> int:
-        """Bytes of the edges as workers keep them: a weight and two places for each entry."""
-        return 16 * (self.graph_entries or 0)
+"""Parts of the time of a fit."""
+EDGE_BYTES = 16
+"""Of an entry of the adjacency matrix as workers keep it: a weight and two places."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +54,7 @@ class Duration:
 
     @property
     def bottleneck(self) -> str:
-        """What takes longest: "reading", "computing", "moving" or "solving"."""
+        """The part that takes longest: "reading", "computing", "moving" or "solving"."""
         return max(DURATIONS, key=lambda name: getattr(self, name))
 
     def __str__(self) -> str:
@@ -202,15 +70,15 @@ class Duration:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit by one solver does and costs, and why the planner chose it; `str(plan)` is the page that users see.
+    """The passes and costs of a fit by one solver, and why the planner chose it; `str(plan)` is its page.
 
     Parameters
     ----------
     solver : str
         "covariance", "krylov", "accelerated_em", "gram" or "mixture"; of kernel models "memory", "recomputed", "stored"
         or "landmarks".
-    problem : Problem
-        The shape of the fit.
+    task : Task
+        What is to be fitted.
     resources : Resources
         What may be used of the workers and the driver.
     worker_memory : int
@@ -252,7 +120,7 @@ class Plan:
     """
 
     solver: str
-    problem: Problem
+    task: Task = field(repr=False, compare=False)
     resources: Resources
     worker_memory: int
     driver_memory: int
@@ -276,15 +144,16 @@ class Plan:
     @property
     def bytes_per_pass(self) -> int:
         """Bytes of the blocks that a pass goes through."""
-        return self.problem.nbytes
+        return self.task.data.nbytes
 
     @property
     def bytes_total(self) -> int:
         """Bytes that the fit will read from their source; edges that the cache keeps are not read again."""
-        p, kept = self.problem, self.cache_bytes * self.resources.workers
-        blocks = 0 if p.in_memory else p.nbytes
+        data, edges = self.task.data, EDGE_BYTES * self.task.edges
+        blocks = 0 if data.in_memory else data.nbytes
         reads = self.reads or (1 if self.cached else self.passes)
-        return blocks * reads + (0 if blocks + p.graph_bytes <= kept else p.graph_bytes * self.edge_reads)
+        kept = self.cache_bytes * self.resources.workers
+        return blocks * reads + (0 if blocks + edges <= kept else edges * self.edge_reads)
 
     @property
     def worker_limit(self) -> int | None:
@@ -327,31 +196,36 @@ class Plan:
         return Duration(reading, self.work, moving, self.solving, seconds, hours, r.price and r.price * hours)
 
     def summary(self) -> dict[str, Any]:
-        """What a fitted model keeps of it, loaded or not; the planner may change without regard to saved models."""
+        """Its part that a fitted model keeps, loaded or not; the planner may change without regard to saved models."""
         return {name: getattr(self, name) for name in KEPT}
 
     def figures(self) -> dict[str, Any]:
-        """All that it says, as plain values by name, those of its alternatives without their problem."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)} | self.summary()
-        del own["resources"]
-        own |= {"worker_limit": self.worker_limit, "driver_limit": self.driver_limit}
+        """All that it says, as plain values by name, those of its alternatives without their task."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self)} | self.summary()
+        del shown["resources"]
+        shown |= {"worker_limit": self.worker_limit, "driver_limit": self.driver_limit}
         others = [{name: getattr(one, name) for name in COMPARED} for one in self.alternatives]
         duration = None if self.duration is None else asdict(self.duration)
-        return own | {"problem": asdict(self.problem), "alternatives": others, "duration": duration}
+        return shown | {"task": self.task.figures(), "alternatives": others, "duration": duration}
 
     def __str__(self) -> str:
-        p = self.problem
-        kind = "sparse" if p.nnz is not None else "dense"
+        task, data = self.task, self.task.data
+        kind = "sparse" if data.nnz is not None else "dense"
+        candidates = 0 if task.between is None else task.between.candidates
         cache = "kept in the workers' memory after the first pass" if self.cached else "read again in every pass"
-        shape, tasks = f"{p.samples:,} × {p.features:,} {kind}", number_of(self.tasks_per_pass, "task")
+        shape, tasks = f"{data.samples:,} × {data.features:,} {kind}", number_of(self.tasks_per_pass, "task")
         lines = [
-            f"data      {p.description}: {shape}, {size(p.nbytes)} in {number_of(p.blocks, 'block')}",
+            f"data      {data.description}: {shape}, {size(data.nbytes)} in {number_of(data.blocks, 'block')}",
             f"engine    {self.machine}",
             f"solver    {self.solver}: {self.reason}",
             f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {tasks} each; {cache}",
             *self._neighbours(),
-            *([f"choice    n_components by {p.rule!r}, from all eigenvalues after the first pass"] if p.rule else []),
-            *([f"choice    λ of {p.candidates} by hidden cells, in the first of these passes"] if p.candidates else []),
+            *(
+                [f"choice    n_components by {task.rule!r}, from all eigenvalues after the first pass"]
+                if task.rule
+                else []
+            ),
+            *([f"choice    λ of {candidates} by hidden cells, in the first of these passes"] if candidates else []),
             f"reads     about {size(self.bytes_total)} in all",
             f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit, till_pause(self.machine)),
             f"driver    peak {size(self.driver_memory)} projected" + _of(self.driver_limit),
@@ -363,10 +237,10 @@ class Plan:
         return html_page(str(self))
 
     def _neighbours(self) -> list[str]:
-        p = self.problem
-        if p.graph_entries is None:
+        between = self.task.between
+        if between is None:
             return []
-        part = p.travelling / max(p.samples, 1)
+        graph, part = between.graph, between.travelling / max(self.task.data.samples, 1)
         moved = (
             f"{size(self.neighbour_bytes)} between workers in each pass ({part:.2f} rows a sample and neighbour sum)"
         )
@@ -374,9 +248,9 @@ class Plan:
         more = f"; {blocks} more {'pass' if blocks == 1 else 'passes'} for the total variance" if blocks else ""
         # Where more moves than is read, the order of the rows decides what a pass takes.
         near = "; `dlatent reorder` may put neighbours nearer" if self.neighbour_bytes > self.bytes_per_pass else ""
-        if p.given_precision:
-            return [f"precision {number_of(p.graph_entries, 'entry moves', 'entries move')} {moved}{more}"]
-        return [f"graph     {number_of(p.graph_entries // 2, 'edge moves', 'edges move')} {moved}{near}{more}"]
+        if graph.precision:
+            return [f"precision {number_of(graph.entries, 'entry moves', 'entries move')} {moved}{more}"]
+        return [f"graph     {number_of(graph.entries // 2, 'edge moves', 'edges move')} {moved}{near}{more}"]
 
 
 def _of(limit: int | None, till: str = "") -> str:

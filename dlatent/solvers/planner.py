@@ -1,6 +1,6 @@
 """Which solver fits: of those that can serve the cheapest whose memory is there.
 
-Nothing depends on a fixed number of features, and no solver is known by name.
+Nothing depends on a fixed number of features, and no solver is known by name.  A new one is a file and a line here.
 """
 
 from __future__ import annotations
@@ -11,33 +11,62 @@ from dataclasses import replace
 
 from dlatent.errors import PlanError
 from dlatent.passes import Resources
-from dlatent.solvers.plan import Plan, Problem, size, till_pause
-from dlatent.solvers.registry import SOLVERS
-from dlatent.solvers.solver import FEW, WHY, Solver, demands
+from dlatent.solvers.gram import GramSolver
+from dlatent.solvers.kernel.landmarks import LandmarksSolver
+from dlatent.solvers.kernel.solver import MemorySolver, RecomputedSolver, StoredSolver
+from dlatent.solvers.missing.solver import AcceleratedEMSolver
+from dlatent.solvers.mixture.solver import MixtureSolver
+from dlatent.solvers.moments.solver import CovarianceSolver, KrylovSolver
+from dlatent.solvers.plan import Plan, size, till_pause
+from dlatent.solvers.solver import DEMANDS, FEW, Solver
+from dlatent.solvers.task import KernelFeatures, Task
+
+_ALL: tuple[Solver, ...] = (
+    CovarianceSolver(),
+    KrylovSolver(),
+    GramSolver(),
+    AcceleratedEMSolver(),
+    MemorySolver(),
+    RecomputedSolver(),
+    StoredSolver(),
+    LandmarksSolver(),
+    MixtureSolver(),
+)
+SOLVERS = {solver.name: solver for solver in _ALL}
+"""By their names, in the order in which messages name them."""
 
 HELPS = 0.95
 """Part of the memory that a way out of a refusal may still need to be named."""
 
 
-def make_plan(problem: Problem, machine: Resources, solver: str = "auto") -> Plan:
+def make_plan(task: Task, machine: Resources) -> Plan:
     """Choose the cheapest solver that fits, or the one asked for; PlanError where nothing fits, with the way out."""
-    asked = demands(problem)
-    able = [one for one in SOLVERS.values() if asked - one.serves <= {FEW} and (not one.needs or asked & one.needs)]
-    plans = {one.name: one.plan(problem, machine) for one in able if one.misfit(problem) is None}
-    wanted = list(plans.values()) if solver == "auto" else [plans[solver]] if solver in plans else []
+    plans = {each.name: each.plan(task, machine) for each in SOLVERS.values() if _why_not(each, task) is None}
+    wanted = [plan for name, plan in plans.items() if task.solver in ("auto", name)]
     if not wanted:
-        raise PlanError(_unserved(problem, solver, list(plans)))
+        raise PlanError(_unserved(task, list(plans)))
     usable = [plan for plan in wanted if _filled(plan) <= 1.0]
     if not usable:
-        raise PlanError(_refusal(problem, machine, wanted))
-    best = min(usable, key=lambda plan: plan.work)
+        raise PlanError(_refusal(task, machine, wanted))
+    best, after = min(usable, key=lambda plan: plan.work), int(task.head == "auto")
     return replace(
         best,
-        passes=best.passes + problem.passes_after,
-        reads=best.reads and best.reads + problem.passes_after,
-        reason=_reason(problem, best, plans, asked=solver != "auto"),
+        passes=best.passes + after,
+        reads=best.reads and best.reads + after,
+        reason=_reason(best, plans),
         alternatives=tuple(plans.values()),
     )
+
+
+def _why_not(solver: Solver, task: Task) -> str | None:
+    """Why a solver is none for a task; None where it serves."""
+    asked = {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
+    for demand, why in asked.items():
+        if demand != FEW and demand not in solver.serves:
+            return why
+    if solver.needs and not asked.keys() & solver.needs:
+        return solver.lacking
+    return solver.misfit(task)
 
 
 def _filled(plan: Plan) -> float:
@@ -46,13 +75,14 @@ def _filled(plan: Plan) -> float:
     return max(plan.worker_memory / (machine.worker_memory or math.inf), plan.driver_memory / machine.driver_memory)
 
 
-def _reason(problem: Problem, best: Plan, plans: Mapping[str, Plan], *, asked: bool) -> str:
-    if problem.kernel is not None:
-        return ("asked for; " if asked else "") + _kernel_reason(problem, best, plans)
+def _reason(best: Plan, plans: Mapping[str, Plan]) -> str:
+    asked = best.task.solver != "auto"
+    if best.task.kernel is not None:
+        return ("asked for; " if asked else "") + _kernel_reason(best, best.task.kernel, plans)
     if asked:
         return "asked for"
     if len(plans) == 1:
-        return "entries may be missing in any place" if problem.missing else "the only one for these data"
+        return "entries may be missing in any place" if best.task.missing else "the only one for these data"
     others = [plan for plan in plans.values() if plan is not best]
     smaller = " and ".join(f"{plan.work:.2g} s by {plan.solver}" for plan in others if _filled(plan) <= 1.0)
     said = [f"estimated cost {best.work:.2g} s against {smaller}"] if smaller else []
@@ -64,46 +94,41 @@ def _reason(problem: Problem, best: Plan, plans: Mapping[str, Plan], *, asked: b
     return "; ".join(said)
 
 
-def _kernel_reason(problem: Problem, best: Plan, plans: Mapping[str, Plan]) -> str:
-    if problem.landmarks:
-        moments = size(8 * (problem.landmarks + problem.targets) ** 2)
-        return f"moments of {moments} in the span of {problem.landmarks:,} landmarks; about {best.work:.2g} s"
+def _kernel_reason(best: Plan, kernel: KernelFeatures, plans: Mapping[str, Plan]) -> str:
+    if kernel.landmarks:
+        moments = size(8 * (kernel.landmarks + best.task.columns) ** 2)
+        return f"moments of {moments} in the span of {kernel.landmarks:,} landmarks; about {best.work:.2g} s"
     said = ", ".join(f"{name} {plan.work:.2g} s" for name, plan in plans.items())
     hint = "" if "stored" in plans or best.solver == "memory" else "; kernel_store= would keep it"
-    return f"kernel of {size(problem.samples**2 * problem.kernel_itemsize)}: estimated {said}{hint}"
+    return f"kernel of {size(best.task.data.samples**2 * kernel.itemsize)}: estimated {said}{hint}"
 
 
-def _unserved(problem: Problem, solver: str, others: list[str]) -> str:
+def _unserved(task: Task, others: list[str]) -> str:
     """That the solver asked for cannot serve, or with "auto" that none can, and why."""
-    why = {name: _why_not(one, problem) for name, one in SOLVERS.items() if solver in (name, "auto")}
-    if solver == "auto":
-        return (
-            f"no solver serves this model and these data: {'; '.join(f'{name}: {said}' for name, said in why.items())}"
-        )
-    said = f": {why[solver]}" if solver in why else ""
-    return f"solver {solver!r} is none for this model and these data{said}; take {' or '.join(others)}, or 'auto'"
+    why = {name: _why_not(each, task) for name, each in SOLVERS.items() if task.solver in (name, "auto")}
+    if task.solver == "auto":
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in why.items())
+        return f"no solver serves this model and these data: {reasons}"
+    reason = f": {why[task.solver]}" if task.solver in why else ""
+    return (
+        f"solver {task.solver!r} is none for this model and these data{reason}; take {' or '.join(others)}, or 'auto'"
+    )
 
 
-def _why_not(solver: Solver, problem: Problem) -> str | None:
-    asked = demands(problem)
-    unmet = (why for demand, why in WHY.items() if demand in asked - solver.serves)
-    return next(unmet, None) or (solver.lacking if not asked & solver.needs else "") or solver.misfit(problem)
-
-
-def _refusal(problem: Problem, machine: Resources, wanted: Iterable[Plan]) -> str:
+def _refusal(task: Task, machine: Resources, wanted: Iterable[Plan]) -> str:
     needs = "; ".join(f"solver {plan.solver} needs {_excess(plan)}" for plan in wanted)
     now, ways = min(map(_filled, wanted)), list[tuple[float, str]]()
-    for way, other in _changes(problem):
+    for way, other in _changes(task):
         need = min(_filled(SOLVERS[plan.solver].plan(other, machine)) for plan in wanted)
         if need < HELPS * now:
             ways.append((need, way))
     helping = [way for _, way in sorted(ways)]  # what helps most first
     if machine.threads > 1:
         helping.append("use fewer threads per worker")
-    if problem.kernel is not None and not problem.landmarks:
+    if task.kernel is not None and not task.kernel.landmarks:
         helping.insert(0, "take landmarks=1000 for an approximation")
     helping.append("give the workers or the driver more memory")
-    shape = f"{problem.description} of {problem.samples:,} × {problem.features:,}"
+    shape = f"{task.data.description} of {task.data.samples:,} × {task.data.features:,}"
     return f"{shape} does not fit: {needs}. Ways out: {'; '.join(helping)}."
 
 
@@ -115,14 +140,16 @@ def _excess(plan: Plan) -> str:
     return f"{size(plan.driver_memory)} of the driver's {size(plan.driver_limit)}"
 
 
-def _changes(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """What a user can change of a fit, in words, and the fit that it then is."""
-    if problem.in_memory:
-        yield "write it to a store, from which workers read (dlatent ingest)", replace(problem, in_memory=False)
-    if problem.n_components > 1:
-        yield "ask for fewer components", replace(problem, n_components=1)
-    smaller = problem.largest_block // 4
+def _changes(task: Task) -> Iterator[tuple[str, Task]]:
+    """Changes that a user can make to a fit, in words, and the task that it then is."""
+    data = task.data
+    if data.in_memory:
+        stored = replace(task, data=replace(data, in_memory=False))
+        yield "write it to a store, from which workers read (dlatent ingest)", stored
+    if task.specification.n_components > 1:
+        yield "ask for fewer components", replace(task, specification=replace(task.specification, n_components=1))
+    smaller = data.largest_block // 4
     if smaller:
         opened = f"dlatent.open_data(data, block_bytes={smaller})"
         way = f"work on smaller blocks, {opened}, of data in row chunks no larger than that (dlatent ingest)"
-        yield way, replace(problem, largest_block=smaller, blocks=4 * problem.blocks)
+        yield way, replace(task, data=replace(data, largest_block=smaller, blocks=4 * data.blocks))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from dlatent.arrays import Array
 from dlatent.gaussian.kernel import KernelMap
 from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-
-S = TypeVar("S")
-P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -71,28 +67,6 @@ class Solution:
     features: KernelMap | None = None
     weights: Array | None = None
     moments: Moments | None = None
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user may say about the loop: relative tolerance of the log-likelihood, the most iterations (0: as the
-    route finds right), the seed, the noise floors as parts of the views' mean variances, the widest subspace the driver
-    may hold, whether rows of zeros and missing entries are refused, and the prior of the loadings."""
-
-    tolerance: float
-    max_iterations: int
-    random_state: Any
-    floor_parts: tuple[float, ...]
-    max_rank: int = 0
-    precision: float = 0.0
-    verify: bool = True
-    refuse_zero_rows: bool = True
-    refuse_missing: bool = False
-    prior: str | float = "ml"
-
-    def with_least_floors(self, parts: Iterable[float]) -> Options:
-        """Options with floors that are no lower than these parts of the views' mean variances."""
-        return replace(self, floor_parts=tuple(map(max, self.floor_parts, parts)))
 
 
 class History(list[Iteration]):

@@ -1,62 +1,53 @@
-"""What a solver is: one way from data to parameters."""
+"""A solver: one way from data to parameters."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 from dlatent.arrays import Array
 from dlatent.passes import Resources, Run
-from dlatent.solvers.plan import Plan, Problem
+from dlatent.solvers.plan import Plan
 from dlatent.solvers.solution import Report, Solution
 from dlatent.solvers.task import Task
 
-WHY = {
-    "mixture": "which component of the mixture a row is of is not known",
-    "kernel": "a kernel makes the features, which are never written down",
-    "landmarks": "landmarks are asked for",
-    "missing": "any entry may be missing",
-    "partly labelled graph": "some of the samples in the graph have no targets",
-    "graph": "rows are joined by a graph",
-    "own noise": "each feature has a noise variance of its own",
-    "views": "there are several views",
-    "targets": "there are targets",
-    "weights": "samples have weights",
-    "added rows": "rows are added to those of before, of which moments are known",
-    "prior": "the loadings have a prior",
-    "prior, targets": "the loadings of features and targets have a prior",
-    "rule": "the number of components is chosen from all eigenvalues",
-}
-"""What a fit may ask of its solver beyond complete samples with one noise variance, and why others are none."""
 FEW = "few samples"
-"""What is said of fits that every solver takes, and some need: fewer samples than features."""
-
-
-def demands(problem: Problem) -> frozenset[str]:
-    """What a fit asks of its solver."""
-    graph = problem.graph_entries is not None
-    asked = {
-        "mixture": problem.mixtures > 1,
-        "kernel": problem.kernel is not None,
-        "landmarks": problem.landmarks > 0,
-        "missing": problem.missing,
-        "partly labelled graph": graph and problem.patterns > 1,
-        "graph": graph,
-        "own noise": not problem.shared,
-        "views": bool(problem.views),
-        "targets": problem.targets > 0,
-        "weights": problem.weighted,
-        "added rows": problem.adding,
-        "prior": problem.prior,
-        "prior, targets": problem.prior and problem.targets > 0,
-        "rule": problem.rule is not None,
-        FEW: problem.samples < problem.features,
-    }
-    return frozenset(name for name, there in asked.items() if there)
+"""Fits that every solver takes, and some need."""
+DEMANDS: dict[str, tuple[Callable[[Task], bool], str]] = {
+    "mixture": (
+        lambda task: task.mixture is not None and task.mixture.components > 1,
+        "which component of the mixture a row is of is not known",
+    ),
+    "kernel": (
+        lambda task: task.kernel is not None,
+        "a kernel makes the features, which are never written down",
+    ),
+    "landmarks": (lambda task: task.kernel is not None and task.kernel.landmarks > 0, "landmarks are asked for"),
+    "missing": (lambda task: task.missing, "any entry may be missing"),
+    "partly labelled graph": (
+        lambda task: task.between is not None and len(task.specification.patterns) > 1,
+        "some of the samples in the graph have no targets",
+    ),
+    "graph": (lambda task: task.between is not None, "rows are joined by a graph"),
+    "own noise": (lambda task: not task.shared, "each feature has a noise variance of its own"),
+    "views": (lambda task: task.arrangement is not None, "there are several views"),
+    "targets": (lambda task: task.columns > 0, "there are targets"),
+    "weights": (lambda task: task.weighted, "samples have weights"),
+    "added rows": (lambda task: task.adding, "rows are added to those of before, of which moments are known"),
+    "prior": (lambda task: task.prior != "ml", "the loadings have a prior"),
+    "prior, targets": (
+        lambda task: task.prior != "ml" and task.columns > 0,
+        "the loadings of features and targets have a prior",
+    ),
+    "rule": (lambda task: task.rule is not None, "the number of components is chosen from all eigenvalues"),
+    FEW: (lambda task: task.data.samples < task.data.features, "there are fewer samples than features"),
+}
+"""All that a fit may ask of its solver beyond complete samples with one noise variance, and why others are none."""
 
 
 class Solver(ABC):
-    """One way to fit a model, named in `registry`.
+    """One way to fit a model, listed in `planner`.
 
     Parameters
     ----------
@@ -65,6 +56,7 @@ class Solver(ABC):
     needs : demands of which one must be there, where it is a way for such fits only.
     lacking : why it is none for other fits.
     observed : whether it begins from the mean of the observed entries, whichever are missing.
+    most : iterations that it makes at most, where the user does not say.
     """
 
     name: ClassVar[str]
@@ -72,13 +64,14 @@ class Solver(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     lacking: ClassVar[str] = ""
     observed: ClassVar[bool] = False
+    most: ClassVar[int] = 60
 
-    def misfit(self, problem: Problem) -> str | None:
+    def misfit(self, task: Task) -> str | None:
         """Why it is no way for a fit whose demands it meets, in words that a user understands."""
         return None
 
     @abstractmethod
-    def plan(self, problem: Problem, machine: Resources) -> Plan:
+    def plan(self, task: Task, machine: Resources) -> Plan:
         """Its memory, which decides what stays in a cache, then its passes and seconds."""
 
     @abstractmethod

@@ -1,29 +1,97 @@
-"""What is to be fitted, as one value that every estimator makes in the same way."""
+"""A fit as one value: solvers read from it all that they need, and the planner what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, BlockSource, Features, Graph
+from dlatent.arrays import Array, BlockSource, DataSource, Features, Graph
 from dlatent.gaussian.kernel import TileWriter
 from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.specification import Specification
 from dlatent.gaussian.views import Arrangement
 from dlatent.operators.kernels import Kernel
 from dlatent.operators.sample_precision import SamplePrecision
+from dlatent.order import group_count, task_count
 from dlatent.passes import Run
-from dlatent.solvers.plan import Plan, Problem
-from dlatent.solvers.solution import Options, Solution
+from dlatent.solvers.solution import Solution
 
-MAX_PASSES = 60
 MAX_EM_ITERATIONS = 2000
 DOUBLE, SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
+BYTES_PER_ENTRY = 12
+"""Of sparse Dask chunks, whose entries nobody has counted."""
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """The size of the data, as costs need it.
+
+    Parameters
+    ----------
+    samples, features : their numbers N and D.
+    nbytes, largest_block : bytes of all loaded blocks, and of the largest of them.
+    blocks : their number.
+    tasks : those of a pass, one for each group of blocks and one for each join of groups.
+    itemsize : bytes of a value.
+    nnz : stored entries of sparse data, None for dense.
+    description : the input in words.
+    in_memory : whether the data lie in the driver's memory.
+    decoding : bytes that are decoded at a time for a block that is a part of larger chunks; 0 where none is.
+    computed : whether other tasks compute the blocks, as those of a Dask array.
+    target_bytes : bytes of the targets as they travel with the blocks.
+    """
+
+    samples: int
+    features: int
+    nbytes: int
+    largest_block: int
+    blocks: int
+    tasks: int
+    itemsize: int
+    nnz: int | None
+    description: str
+    in_memory: bool = False
+    decoding: int = 0
+    computed: bool = False
+    target_bytes: int = 0
+
+    @classmethod
+    def of(cls, source: DataSource) -> Self:
+        """The size of these data."""
+        sizes = [block.nbytes for block in source.blocks]
+        return cls(
+            *source.shape,
+            source.nbytes,
+            max(sizes),
+            len(sizes),
+            task_count(group_count(sizes)),
+            source.dtype.itemsize,
+            (source.nnz or source.nbytes // BYTES_PER_ENTRY) if source.sparse else None,
+            source.description,
+            source.in_memory,
+            source.decoding,
+            source.blocks[0].collection is not None,
+        )
+
+    @property
+    def entries(self) -> int:
+        """Entries that products meet: those that are stored of sparse data, all of dense."""
+        return self.samples * self.features if self.nnz is None else self.nnz
+
+
+class Relation(NamedTuple):
+    """How samples depend on each other: Δ, its rank (N for γ > 0), where EM begins ("random" or "pca"), and with which
+    noise variance (None: the one that comes with the start)."""
+
+    precision: SamplePrecision
+    rank: int
+    start: str = "random"
+    start_noise: float | None = None
 
 
 class Comparison(NamedTuple):
@@ -36,15 +104,26 @@ class Comparison(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Relation:
-    """How samples depend on each other: Δ, its rank (N for γ > 0), where EM begins ("random" or "pca"), with which
-    noise variance (None: the one that comes with the start), and where some samples have no targets the graph."""
+class Between:
+    """Edges between the samples, and how samples depend on each other over them.
 
-    precision: SamplePrecision
-    rank: int
-    start: str = "random"
-    start_noise: float | None = None
-    graph: Graph | None = None
+    Parameters
+    ----------
+    graph : the edges, or a precision in their place.
+    relation : how samples depend on each other; None where they do not, or before a strength of smoothing is chosen.
+    hops : how far rows go over the edges on the way to F R, where Δ = γI + F²; or to ΔR.
+    candidates : strengths of smoothing that are compared before the fit; `comparison`, how they were.
+    travelling : rows that one neighbour sum moves between workers.
+    reach : rows that the fullest worker holds in a neighbour sum, its own and those of its neighbours.
+    """
+
+    graph: Graph
+    relation: Relation | None
+    hops: int = 1
+    candidates: int = 0
+    comparison: Comparison | None = None
+    travelling: int = 0
+    reach: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,57 +137,148 @@ class KernelFeatures:
     rows : the blocks of rows that a model of all samples compares new ones with.
     held : makes such blocks of rows in memory.
     kept : a place for the upper triangle of K while a fit runs: where it is written, and what runs passes over it.
+    itemsize, place : bytes of a value of K there, and whether there is such a place.
+    landmarks : rows in the span of whose features the fit stays; 0 for all rows.
+    kept_bytes : bytes of the caller's rows that the model copies.
     """
 
     kernel: Kernel
     dimension: int
     rows: tuple[BlockSource, ...]
     held: Callable[[Features], tuple[BlockSource, ...]]
-    kept: Callable[[], AbstractContextManager[tuple[TileWriter, Run]]]
+    kept: Callable[..., AbstractContextManager[tuple[TileWriter, Run]]]
+    itemsize: int = 8
+    place: bool = False
+    landmarks: int = 0
+    kept_bytes: int = 0
 
 
-@dataclass(frozen=True)
+class MixtureSize(NamedTuple):
+    """Components of a mixture, and from how many starts it is fitted."""
+
+    components: int
+    starts: int
+
+
+class Targets(Protocol):
+    """Targets of the samples."""
+
+    @property
+    def rows(self) -> npt.ArrayLike | None:
+        """What `numpy.asarray` makes an array (N, L), NaN where unlabelled; None where they are a view."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is to be fitted.
+    """A model to be fitted, to which data and how; what a model does not have is None.
 
     Parameters
     ----------
-    problem : its shape, all that the planner looks at.
+    data : what costs need of the data.
     specification : views, noise, patterns and number of components.
-    options : what a user may say about the loop.
-    targets : what `numpy.asarray` makes an array (N, L), NaN where unlabelled; None without targets.
-    relation : of samples in a graph; None where they are independent.
+    solver, tol, random_state, prior : hyperparameters of the same name.
+    textbook : whether textbook EM takes the place of the solver's own way.
+    max_iter : the most iterations, 0 as many as the solver finds right.
+    floor_parts : the noise floors of the views, as parts of their mean variances.
+    refuse_zero_rows : whether rows of zeros are refused.
+    missing : whether any entry may be missing.
+    weighted : whether samples have weights.
+    rule : how the number of components is chosen, of which the specification then has the most.
+    targets : those of the samples; `head`, by which density they are fitted.
+    between : what is between the samples.
     arrangement : which views the rows of a block have, where the data are several views.
-    kernel : what makes the features; None where they are the data.
-    start : what a fit to like data came to, from which iterations over the data go on; None where they look for starts.
-    compared : how strengths of smoothing were compared, where one was chosen.
-    earlier : the moments of the rows that were seen before these, about the same shift.
+    kernel : what makes the features, where they are not the data.
+    mixture : how many components a mixture has.
+    start : the result of a fit to like data, from which iterations over the data go on.
+    adding : whether moments are kept for more rows; `earlier`, those of the rows before, about the same shift.
+    max_rank : the widest subspace that the driver may hold.
+    epsilon : the precision in which sums are made.
     """
 
-    problem: Problem
+    data: DataSize
     specification: Specification
-    options: Options
-    targets: npt.ArrayLike | None = None
-    relation: Relation | None = None
+    solver: str = "auto"
+    textbook: bool = False
+    tol: float = 1e-9
+    max_iter: int = 0
+    random_state: Any = 0
+    floor_parts: tuple[float, ...] = (0.0,)
+    refuse_zero_rows: bool = True
+    missing: bool = False
+    prior: str | float = "ml"
+    weighted: bool = False
+    rule: str | float | None = None
+    targets: Targets | None = None
+    head: str = "likelihood"
+    between: Between | None = None
     arrangement: Arrangement | None = None
     kernel: KernelFeatures | None = None
+    mixture: MixtureSize | None = None
     start: Solution | None = None
-    compared: Comparison | None = None
+    adding: bool = False
     earlier: Moments | None = None
+    max_rank: int = 0
+    epsilon: float = DOUBLE
 
     @property
-    def textbook(self) -> bool:
-        """Whether textbook EM takes the place of the route's own way."""
-        return self.problem.em_passes is not None
+    def shared(self) -> bool:
+        """Whether the features of a view share one noise variance."""
+        return all(view.shared for view in self.specification.views)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the targets on their rank, where they are not a view of the data."""
+        return 0 if self.arrangement is not None else sum(self.specification.sizes[1:])
+
+    @property
+    def edges(self) -> int:
+        """Stored entries of the adjacency matrix."""
+        return 0 if self.between is None else self.between.graph.entries
+
+    @property
+    def relation(self) -> Relation | None:
+        """How samples depend on each other."""
+        return None if self.between is None else self.between.relation
+
+    @property
+    def em_passes(self) -> int | None:
+        """Most passes of textbook EM, where it is asked for."""
+        return (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.textbook else None
 
     @property
     def growing(self) -> tuple[int, ...]:
         """The views that may be seen through subspaces: the features, or every view."""
         return (0,) if self.arrangement is None else tuple(range(len(self.specification.views)))
 
-    def settled_options(self, plan: Plan, most: int = MAX_PASSES, *, single: bool = False) -> Options:
-        """The options of a loop of at most `most` iterations, unless the user or textbook EM have others; `single`:
-        its sums are made in single precision."""
-        most = self.options.max_iterations or (MAX_EM_ITERATIONS if self.textbook else most)
-        precision = SINGLE if single else DOUBLE
-        return replace(self.options, max_iterations=int(most), max_rank=plan.max_rank, precision=precision)
+    def limited(self, max_rank: int, most: int) -> Self:
+        """The task for a loop of at most `most` iterations, unless the user or textbook EM have others."""
+        most = self.max_iter or (MAX_EM_ITERATIONS if self.textbook else most)
+        return replace(self, max_iter=most, max_rank=max_rank)
+
+    def with_least_floors(self, parts: Iterable[float]) -> Self:
+        """The task with floors that are no lower than these parts of the views' mean variances."""
+        return replace(self, floor_parts=tuple(map(max, self.floor_parts, parts)))
+
+    def figures(self) -> dict[str, Any]:
+        """The part of it that a plan shows, as plain values by name."""
+        names = ("shared", "missing", "em_passes", "rule", "weighted", "adding")
+        between, kernel = self.between, self.kernel
+        return {
+            **asdict(self.data),
+            **{name: getattr(self, name) for name in names},
+            "n_components": self.specification.n_components,
+            "patterns": len(self.specification.patterns),
+            "prior": self.prior != "ml",
+            "targets": self.columns,
+            "passes_after": int(self.head == "auto"),
+            "views": None if self.arrangement is None else self.specification.sizes,
+            "present": None if self.arrangement is None else self.specification.patterns,
+            "between": between
+            and {name: getattr(between, name) for name in ("hops", "candidates", "travelling", "reach")}
+            | {name: getattr(between.graph, name) for name in ("entries", "in_memory", "precision")},
+            "kernel": kernel
+            and {name: getattr(kernel, name) for name in ("itemsize", "place", "landmarks", "kept_bytes")}
+            | {"name": kernel.kernel.name},
+            "mixture": self.mixture and self.mixture._asdict(),
+        }

@@ -71,9 +71,9 @@ def test_plan_is_that_of_the_library(run, store: Path) -> None:
     assert run("plan", "ppca", store, "-k", "3").out == f"{plan}\n"
     found = run("plan", "ppca", store, "-k", "3", "--solver", "krylov", "--json").json
     assert found["solver"] == "krylov"
-    assert found["problem"]["samples"] == 120
+    assert found["task"]["samples"] == 120
     supervised = run("plan", "supervised", store, "-k", "3", "--json").json
-    assert supervised["problem"]["patterns"] == 2
+    assert supervised["task"]["patterns"] == 2
 
 
 def test_plan_for_workers_that_are_not_there(run, store: Path) -> None:

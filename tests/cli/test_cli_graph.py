@@ -84,7 +84,7 @@ def test_plan_of_graph_rows_is_that_of_the_library(run, store: Path, graph: Path
     plan = dlatent.RelationalPPCA(3, solver="krylov").plan(store, graph=graph)
     assert "115 edges move" in str(plan)
     assert run(*words).out == f"{plan}\n"
-    assert run(*words, "--json").json["problem"]["graph_entries"] == 230
+    assert run(*words, "--json").json["task"]["between"]["entries"] == 230
 
 
 def test_fit_of_graph_rows_saves_what_the_library_fits(run, store: Path, graph: Path, tmp_path: Path) -> None:

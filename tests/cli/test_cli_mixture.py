@@ -59,7 +59,7 @@ def test_transform_writes_the_scores(saved, run, store: Path, tmp_path: Path) ->
 def test_plan_is_that_of_the_library(run, store: Path) -> None:
     assert run("plan", "mixture", store, "-k", "2", "-m", "3").out == f"{PPCAMixture(2, 3).plan(store)}\n"
     found = run("plan", "mixture", store, "-k", "2", "--solver", "em", "--json").json
-    assert found["problem"]["mixtures"] == 2
+    assert found["task"]["mixture"]["components"] == 2
     assert found["passes"] == 2001
 
 

@@ -218,8 +218,8 @@ def test_what_could_not_be_made_again_has_no_checkpoint(tmp_path: Path) -> None:
 def test_the_plan_of_a_checkpoint_holds_on_another_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = PPCA(3, solver="krylov").fit(X, client="serial")
     fit = lambda **more: PPCA(3).fit(X, client="serial", **more)  # noqa: E731
-    monkeypatch.setattr("dlatent.solvers.covariance.CovarianceSolver.misfit", lambda self, problem: "not now")
-    monkeypatch.setattr("dlatent.solvers.gram.solver.GramSolver.misfit", lambda self, problem: "not now")
+    monkeypatch.setattr("dlatent.solvers.moments.solver.CovarianceSolver.misfit", lambda self, problem: "not now")
+    monkeypatch.setattr("dlatent.solvers.gram.GramSolver.misfit", lambda self, problem: "not now")
     stopped(fit, tmp_path / "c", 3)
     monkeypatch.undo()
     again = fit(checkpoint=tmp_path / "c", resume=True)

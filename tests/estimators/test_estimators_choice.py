@@ -185,7 +185,7 @@ def test_a_choice_is_the_fit_with_that_number(tmp_path):
 def test_the_plan_says_how_the_number_is_chosen():
     x = SETS["wine"]
     plan = PPCA("mle").plan(x)
-    assert (plan.solver, plan.passes, plan.problem.rule) == ("covariance", 1, "mle")
+    assert (plan.solver, plan.passes, plan.task.rule) == ("covariance", 1, "mle")
     assert "n_components by 'mle'" in str(plan)
     assert "n_components" not in str(PPCA(2).plan(x))
     with pytest.raises(PlanError, match="from all eigenvalues; take covariance"):

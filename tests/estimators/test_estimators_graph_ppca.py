@@ -12,7 +12,7 @@ import xarray as xr
 
 from dlatent import PPCA, GraphPPCA, NotFittedError, load, plot
 from dlatent.errors import DataError
-from dlatent.solvers import costs
+from dlatent.solvers.graph import costs
 from dlatent.solvers.smoothing import choice as smoothing
 from tests.graphs import power_law_graph
 from tests.simulators import plain_features

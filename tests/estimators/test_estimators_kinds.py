@@ -217,8 +217,8 @@ def test_planning_reads_nothing(counted):
     lazy = da.from_array(X, chunks=(13, 8)).map_blocks(refuse, dtype=float, meta=np.empty((0, 0)))
     plan = SupervisedPPCA(2).plan(lazy, PARTLY)
     assert counted.tasks == 0
-    assert plan.problem.samples == N
-    assert plan.problem.features == D
+    assert plan.task.data.samples == N
+    assert plan.task.data.features == D
 
 
 def test_fits_leave_the_input_alone():

@@ -136,7 +136,7 @@ def _span(model):
 
 def test_few_columns_at_a_time_and_many_column_blocks_change_rounding_only(monkeypatch):
     expected = RelationalPPCA(2, solver="krylov", tol=1e-12).fit(X, graph=GRAPH)
-    monkeypatch.setattr("dlatent.solvers.krylov.exchange_room", lambda machine, held: 3000)
+    monkeypatch.setattr("dlatent.solvers.moments.solver.exchange_room", lambda machine, held: 3000)
     for data in (X, sp.csr_array(X)):
         model = RelationalPPCA(2, solver="krylov", tol=1e-12)
         plan = model.plan(data, graph=GRAPH)

@@ -198,7 +198,7 @@ def test_a_plan_reads_no_rows_and_counts_the_targets(client):
     chunks = {name: da.from_array(x, chunks=(20, -1)).map_blocks(refuse, dtype=x.dtype, meta=x[:0])
               for name, x in VIEWS.items()}  # fmt: skip
     plan = CorrespondenceSupervisedPPCA(2).plan(chunks, {"a": OF_A}, client=client, **JOINT)
-    assert plan.problem.views == (6, 5, 1)
+    assert plan.task.specification.sizes == (6, 5, 1)
     assert plan.solver == "covariance"
 
 

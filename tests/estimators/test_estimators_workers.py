@@ -144,7 +144,7 @@ def test_nothing_of_the_matrix_is_read_and_no_process_started(tmp_path: Path) ->
     zarr.create_array(path, shape=(10**8, 10**3), chunks=(10**4, 10**3), dtype="f4")  # 372 GiB, of which none is there
     before = psutil.Process().children(recursive=True)
     plan = PPCA(20).plan(path, client=Workers(500, "16GiB", bandwidth="125MB"))
-    assert plan.problem.nbytes == 4 * 10**11
+    assert plan.task.data.nbytes == 4 * 10**11
     assert plan.machine == "cluster, 500 workers × 1 thread"
     assert plan.figures()["duration"]["reading"] == pytest.approx(4 * 10**11 / (500 * 125e6))
     assert psutil.Process().children(recursive=True) == before

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dlatent.solvers.acceleration import accelerate, settle
+from dlatent.solvers.ascent import accelerate, settle
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import pytest
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
 from dlatent.solvers.diagnostics import advise
-from dlatent.solvers.solution import Iteration, Options
+from dlatent.solvers.solution import Iteration
+from tests.tasks import loop_task
 
-OPTIONS = Options(1e-9, 60, 0, (1e-6, 1e-6), 100, 1e-16)
 HISTORY = (Iteration(1, -10.0, float("nan"), 0.0, 2),)
 ALONE = ((0,), (1,), (0, 1))
 
@@ -23,7 +23,8 @@ def said(patterns: tuple[tuple[int, ...], ...], scale: float, *, shared: bool = 
     variances = np.full_like(noise, 2.5)
     exaggerated = Parameters(loadings * np.repeat([1.0, scale], [4, 3])[:, None], np.zeros(7), noise)
     floors = (False,) * len(noise)
-    return advise(exaggerated, specification, HISTORY, OPTIONS, variances, floors, converged=True)
+    task = loop_task(specification, floor_parts=(1e-6, 1e-6))
+    return advise(exaggerated, specification, HISTORY, task, variances, floors, converged=True)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -8,8 +8,8 @@ import pytest
 from dlatent.gaussian.gram import dual_data
 from dlatent.gaussian.specification import Specification, View
 from dlatent.operators.kernels import Kernel
-from dlatent.solvers.gram.dual import KernelProducts, fit_dual
-from dlatent.solvers.solution import Options
+from dlatent.solvers.gram import KernelProducts, fit_dual
+from tests.tasks import loop_task
 
 N, K = 150, 3
 RNG = np.random.default_rng(0)
@@ -34,8 +34,8 @@ class Counted:
 def fit(*, matrix=False, tolerance=1e-10, max_rank=600):
     times = Counted()
     products = KernelProducts.of_matrix(MATRIX) if matrix else KernelProducts(times, np.diag(MATRIX))
-    options = Options(tolerance, 60, 0, (1e-6, 1e-3), max_rank, 2e-16)
-    return fit_dual(products, dual_data(TARGETS, SEMI, N, N - 1), SEMI, options), times
+    task = loop_task(SEMI, tol=tolerance, max_iter=60, floor_parts=(1e-6, 1e-3), max_rank=max_rank)
+    return fit_dual(products, dual_data(TARGETS, SEMI, N, N - 1), task), times
 
 
 def test_products_lead_where_the_matrix_leads():

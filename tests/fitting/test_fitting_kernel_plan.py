@@ -10,7 +10,7 @@ from test_fitting_planner import GIB, MIB, Host, problem
 
 from dlatent import PPCA, KernelPPCA, PlanError, SupervisedPPCA
 from dlatent.solvers.costs import EXPECTED_PASSES
-from dlatent.solvers.planner import make_plan
+from tests.tasks import make_plan
 
 DUAL = {
     "faces": (problem(400, 1024, in_memory=True), "gram"),

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent import Callback, ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
-from dlatent.solvers.mixture.fit import subset_rows
+from dlatent.solvers.mixture.solver import subset_rows
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.planner import make_plan
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 from tests.law_examples import examples
 from tests.oracles.mixture import mixture_log_densities, simulate_mixture
+from tests.tasks import make_plan
 
 NOISES = pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
 
@@ -75,7 +75,7 @@ def test_the_data_lie_in_blocks_of_which_starts_see_some_rows(noise):
     data = simulate_mixture(9000, 6, own_noise=noise == "diagonal", random_state=3)
     model, plans = PPCAMixture(2, 3, noise=noise), list[Plan]()
     model.fit(data.features, callbacks=[Callback(on_plan=plans.append)])
-    assert subset_rows(plans[0].problem) == 4000
+    assert subset_rows(plans[0].task) == 4000
     assert (model.predict(data.features) == data.labels).mean() > 0.99
 
 
@@ -186,9 +186,9 @@ def test_more_of_anything_needs_no_less_memory():
 
 def test_wide_rows_are_few_on_the_driver():
     wide = replace(problem(10_000, 1_000_000, k=2, block=256 * MIB), mixtures=3)
-    assert subset_rows(wide) == 30
+    assert subset_rows(wide.task) == 30
     text = replace(problem(800_000, 47_000, k=10, nnz=60_000_000), mixtures=20)
-    assert subset_rows(text) == 4000
+    assert subset_rows(text.task) == 4000
     assert make_plan(text, Host()).driver_memory < 8 * GIB
 
 

@@ -14,14 +14,13 @@ from dlatent.passes import Resources
 from dlatent.solvers.costs import (
     EXPECTED_PASSES,
     EXPECTED_ROW_PASSES,
-    SPARSE_MEETING_RATE,
     WORKER_BASE,
-    features_seconds,
     subspace,
 )
-from dlatent.solvers.plan import Plan, Problem, size
-from dlatent.solvers.planner import make_plan
+from dlatent.solvers.graph.costs import SPARSE_MEETING_RATE, features_seconds
+from dlatent.solvers.plan import Plan, size
 from tests.simulators import documents
+from tests.tasks import Paper, make_plan
 
 MIB, GIB = 2**20, 2**30
 
@@ -36,7 +35,7 @@ def problem(n, d, *, k=10, targets=0, itemsize=8, nnz=None, patterns=1, block=32
     nbytes = n * d * itemsize if nnz is None else nnz * (itemsize + 4) + 4 * n
     blocks, largest = max(1, -(-nbytes // block)), min(block, nbytes)
     groups = min(blocks, 64)
-    return Problem(n, d, targets, k, patterns, nbytes, largest, blocks, groups, itemsize, nnz, "store", in_memory)
+    return Paper(n, d, targets, k, patterns, nbytes, largest, blocks, groups, itemsize, nnz, "store", in_memory)
 
 
 CHOICES = {
@@ -115,14 +114,14 @@ def test_refusals_name_the_numbers_and_the_ways_out(name):
 
 
 def test_more_of_anything_needs_no_less_memory():
-    base = make_plan(problem(100_000, 2_000), Host(), solver="krylov")
+    base = problem(100_000, 2_000)
     for other in (
         problem(100_000, 4_000),
         problem(100_000, 2_000, k=20),
         problem(100_000, 2_000, targets=20, patterns=2),
     ):
         plan = make_plan(other, Host(cache_bytes=0), solver="krylov")
-        smaller = make_plan(base.problem, Host(cache_bytes=0), solver="krylov")
+        smaller = make_plan(base, Host(cache_bytes=0), solver="krylov")
         assert plan.worker_memory > smaller.worker_memory
         assert plan.driver_memory >= smaller.driver_memory
 
@@ -160,7 +159,7 @@ def test_few_wide_rows_need_no_buffer_for_many():
 
 
 def test_the_subspace_is_bounded_by_the_driver():
-    given = problem(1000, 100_000, k=10)
+    given = problem(1000, 100_000, k=10).task
     assert subspace(given, Host(driver_memory=1 * GIB))[0] < subspace(given, Host(driver_memory=64 * GIB))[0]
     assert subspace(given, Host(driver_memory=1))[0] >= 4 * 10
 
@@ -218,7 +217,7 @@ def test_a_fit_does_what_its_plan_says(solver):
         assert (plan.tasks_per_pass <= tasks).all()
         assert (tasks <= 3 * plan.tasks_per_pass).all()
         assert passes["pass_bytes_read"].values[real].sum() <= plan.bytes_total * 1.01
-        assert passes["pass_blocks"].values[real].tolist() == [plan.problem.blocks] * int(real.sum())
+        assert passes["pass_blocks"].values[real].tolist() == [plan.task.data.blocks] * int(real.sum())
 
 
 def test_the_page_says_where_another_order_may_pay():
@@ -235,7 +234,7 @@ def test_the_page_says_where_another_order_may_pay():
 @pytest.mark.parametrize("column_blocks", [1, 3])
 @pytest.mark.parametrize("cached", [True, False])
 def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monkeypatch):
-    monkeypatch.setattr("dlatent.solvers.krylov.column_block_count", lambda *_: (column_blocks, 0))
+    monkeypatch.setattr("dlatent.solvers.moments.solver.column_block_count", lambda *_: (column_blocks, 0))
     if not cached:
         monkeypatch.setattr("dlatent.engine.executor.cache_share", lambda _: 0)
     data, graph = da.from_array(documents(120, 60).features.toarray(), chunks=(20, 60)), sp.eye_array(120, k=1)
@@ -243,7 +242,7 @@ def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monk
     plan, found = model.plan(data, graph=graph + graph.T), model.fit(data, graph=graph + graph.T).history_
     names, read = found["pass_name"].values, found["pass_bytes_read"].values
     assert (names == "energy").sum() == column_blocks
-    each = 2 * plan.bytes_per_pass + 3 * 16 * plan.problem.graph_entries  # and the edges, two hops and one at most
+    each = 2 * plan.bytes_per_pass + 3 * 16 * plan.task.edges  # and the edges, two hops and one at most
     planned = plan.bytes_total + (0 if cached else ((names == "products").sum() - plan.passes) * each)
     found = read[names != "initial mean"].sum()
     assert found <= planned
@@ -253,7 +252,7 @@ def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monk
 def test_the_seconds_of_a_plan_count_how_sparse_rows_grow_over_the_edges():
     """30 of 1,000 entries a row and 10 neighbours: 30, 330 and, as rows are full then, 1,000 before the hops."""
     known = replace(problem(10_000_000, 1_000, nnz=300_000_000), graph_entries=100_000_000)
-    one, two, three = (features_seconds(replace(known, hops=hops), Host()) for hops in (1, 2, 3))
+    one, two, three = (features_seconds(replace(known, hops=hops).task, Host()) for hops in (1, 2, 3))
     assert one == pytest.approx(2 * 100_000_000 * 30 / SPARSE_MEETING_RATE / 2)
     assert (two / one, three / one) == pytest.approx((1 + 11, 1 + 11 + 1_000 / 30))
     fits = [make_plan(replace(known, hops=hops), Host(), solver="krylov").alternatives for hops in (1, 2)]
@@ -266,14 +265,14 @@ def test_the_plan_of_a_fit_is_told():
     plans: list[Plan] = []
     PPCA(2).fit(x, callbacks=[Callback(on_plan=plans.append)])
     fresh = PPCA(2).plan(x)
-    assert (plans[0].summary(), plans[0].problem) == (fresh.summary(), fresh.problem)
+    assert plans[0].figures() == fresh.figures()
 
 
 def test_plans_of_sparse_data_know_their_entries():
     x = documents(60, 30).features
     plan = PPCA(2).plan(sp.csr_array(x))
-    assert plan.problem.nnz == x.nnz
-    assert plan.problem.in_memory
+    assert plan.task.data.nnz == x.nnz
+    assert plan.task.data.in_memory
 
 
 class TestRows:

@@ -16,11 +16,10 @@ from dlatent import PPCA, CorrespondencePPCA, PlanError, RelationalPPCA, Supervi
 from dlatent.solvers import costs
 from dlatent.solvers.costs import subspace
 from dlatent.solvers.kernel import solver as kernel
-from dlatent.solvers.krylov import KrylovSolver
-from dlatent.solvers.plan import Problem
-from dlatent.solvers.planner import make_plan
+from dlatent.solvers.moments.solver import KrylovSolver
 from dlatent.stores import sinks
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
+from tests.tasks import make_plan
 
 REUTERS = replace(
     problem(800_000, 47_000, k=50, nnz=80_000_000, targets=103, patterns=2, itemsize=4), description="RCV1"
@@ -63,8 +62,9 @@ def test_threads_give_the_driver_its_room_before_they_cache():
 
 def test_a_subspace_takes_what_the_driver_has_beside_other_needs():
     given, host = problem(1000, 100_000, k=10), Host(driver_memory=1 * GIB)
-    assert subspace(given, host, 900 * MIB)[0] < subspace(given, host)[0]
-    assert subspace(given, host, 2 * GIB)[0] == 4 * 15
+    task = given.task
+    assert subspace(task, host, 900 * MIB)[0] < subspace(task, host)[0]
+    assert subspace(task, host, 2 * GIB)[0] == 4 * 15
 
 
 def test_more_groups_wait_for_each_other_in_a_deeper_tree():
@@ -83,13 +83,13 @@ def test_a_task_holds_all_groups_that_meet_in_it_where_their_blocks_travel():
     """As those of a Dask array do; blocks of a store are read one by one."""
     for blocks, together in ((128, 1), (1024, 8)):
         stored = replace(problem(blocks, 1_000_000), blocks=blocks, tasks=-(-blocks * 4 // 3))
-        assert costs.group_number(stored) == blocks
+        assert costs.group_number(stored.data) == blocks
         for given in (replace(stored, computed=True), replace(stored, in_memory=True)):
             for host in (Host(workers=4, threads=2), Host(kind="threads", workers=1, threads=2)):
                 local = host.kind == "threads"
-                assert costs.paired_memory(stored, host, 2) == 2 * 2 * -(-stored.nbytes // blocks)
+                assert costs.paired_memory(stored.data, host, 2) == 2 * 2 * -(-stored.nbytes // blocks)
                 held = 2 * (1 if local else together)
-                assert costs.paired_memory(given, host, 2) == held * 2 * -(-stored.nbytes // blocks)
+                assert costs.paired_memory(given.data, host, 2) == held * 2 * -(-stored.nbytes // blocks)
 
 
 def test_landmarks_hold_their_tiles_once_for_each_thread():
@@ -101,7 +101,7 @@ def test_landmarks_hold_their_tiles_once_for_each_thread():
 def test_short_rows_count_for_what_a_task_makes_of_each():
     """A block of 32 MiB has 400,000 rows of ten entries, of each of which 75 numbers are made: 230 MiB, about twice."""
     short, long = (problem(nnz // entries, 20_000, k=50, nnz=nnz) for nnz, entries in ((10**9, 10), (10**9, 1000)))
-    short_, long_ = (KrylovSolver().plan(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
+    short_, long_ = (KrylovSolver().plan(given.task, Host(cache_bytes=0)).worker_memory for given in (short, long))
     rows = 32 * MIB // (10 * 12 + 4)
     assert short_ - long_ > 1.9 * 8 * 75 * rows
 
@@ -114,15 +114,16 @@ def test_a_graph_in_memory_is_packed_on_the_driver_where_it_travels():
         more, less = (make_plan(p, replace(host, worker_memory=None), solver="krylov") for p in (given, stored))
         assert more.driver_memory - less.driver_memory == packed * 16 * given.graph_entries
     graph = sp.csr_array(sp.diags_array([np.ones(39)] * 2, offsets=[-1, 1]))
-    assert RelationalPPCA(2).plan(np.random.default_rng(0).normal(size=(40, 5)), graph=graph).problem.graph_in_memory
+    plan = RelationalPPCA(2).plan(np.random.default_rng(0).normal(size=(40, 5)), graph=graph)
+    assert plan.task.between.graph.in_memory
 
 
 def test_targets_count_where_they_lie(two_sets):
     x, y = two_sets
     plan = SupervisedPPCA(2).plan(x, y)
-    assert plan.problem.target_bytes == y.nbytes
+    assert plan.task.data.target_bytes == y.nbytes
     classes = SupervisedPPCA(2).plan(x, (y[:, 0] > 0).astype(int))
-    assert classes.problem.target_bytes == len(y)  # one byte for each class label
+    assert classes.task.data.target_bytes == len(y)  # one byte for each class label
     given = replace(problem(1_000_000, 100, targets=100), target_bytes=8 * 10**8)
     without = replace(given, target_bytes=0)
     for host, parts in ((Host(), (2, 1)), (Host(kind="threads", workers=1), (1, 1))):
@@ -176,10 +177,9 @@ class TestChunks:
             zarr.create_array(views[name], shape=(3_000_000, 100), chunks=(3_000_000, 100), dtype="f4")
         pairs = np.column_stack([np.arange(10)] * 2)
         for plan in (PPCA(2).plan(views["a"]), CorrespondencePPCA(2).plan(views, correspondence=pairs)):
-            assert plan.problem.decoding == 2 * 3_000_000 * 100 * 4
-            assert plan.worker_memory > plan.problem.decoding
-        again: Problem = replace(plan.problem, decoding=0)
-        assert again.largest_block < 300 * MIB
+            assert plan.task.data.decoding == 2 * 3_000_000 * 100 * 4
+            assert plan.worker_memory > plan.task.data.decoding
+        assert plan.task.data.largest_block < 300 * MIB
 
     @pytest.mark.slow
     def test_a_process_stays_within_its_plan(self, tmp_path):

@@ -90,7 +90,7 @@ def test_a_fit_makes_no_more_passes_and_reads_no_more_than_planned(stores: Any, 
     plan = model.plan(stores[data], *targets, client="serial", **more)
     model.fit(stores[data], *targets, client="serial", **more)
     assert model.n_passes_ <= plan.passes
-    own = plan.problem.nbytes if plan.problem.in_memory else 0
+    own = plan.task.data.nbytes if plan.task.data.in_memory else 0
     assert read_of(model) <= plan.bytes_total + own
     if name.startswith("smoothing chosen") and plan.solver == "covariance":
         assert (plan.passes, model.n_passes_) == (7, 7), "the mean, three of f², two of f, and the fit"

@@ -11,9 +11,9 @@ from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.spectral import complete, near_best
+from dlatent.solvers.ascent import _Objective
 from dlatent.solvers.moments import reduced_problem
 from dlatent.solvers.moments import starts as view_starts
-from dlatent.solvers.moments.ascent import _Objective
 from tests.fitted import encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 

@@ -7,18 +7,13 @@ import pytest
 
 from dlatent.arrays import Block
 from dlatent.gaussian.specification import Specification, View
-from dlatent.solvers.acceleration import accelerate
-from dlatent.solvers.missing.fit import fit_rows
-from dlatent.solvers.solution import Options
+from dlatent.solvers.ascent import accelerate
+from dlatent.solvers.missing.solver import fit_rows
 from tests.simulators import simulate
+from tests.tasks import loop_task
 
 D, K = 30, 3
 STARTS = {"pairs": {"sums": 1, "pairs": 1}, "sketch": {"sums": 1, "sketch": 2}}
-
-
-def options(**changes):
-    given = {"tolerance": 1e-9, "max_iterations": 300, "random_state": 0, "floor_parts": (1e-6,), "max_rank": 0}
-    return Options(**given | {"precision": 1e-16} | changes)
 
 
 def specification(shared=True):
@@ -44,12 +39,16 @@ class Counted:
 def many_features(monkeypatch):
     """The features count as too many for second moments of all pairs, and for a sample of the rows."""
     monkeypatch.setattr("dlatent.solvers.missing.starts.PAIRWISE", 0)
-    monkeypatch.setattr("dlatent.solvers.missing.fit.PAIRWISE", 0)
+    monkeypatch.setattr("dlatent.solvers.missing.solver.PAIRWISE", 0)
+
+
+def task(shared=True, **changes):
+    return loop_task(specification(shared), **{"max_iter": 300, "floor_parts": (1e-6,), "missing": True} | changes)
 
 
 def fit(x, *, shared=True, textbook=False, **changes):
     run = Counted(x)
-    found = fit_rows(run, specification(shared), np.zeros(D), options(**changes), textbook=textbook)
+    found = fit_rows(run, task(shared, textbook=textbook, **changes), np.zeros(D))
     return found, run.names
 
 
@@ -62,7 +61,7 @@ def test_few_passes_lead_to_the_height_of_long_plain_em(shared, start, seed, mon
         many_features(monkeypatch)
     x = rows(seed)
     fast, names = fit(x, shared=shared)
-    slow, _ = fit(x, shared=shared, textbook=True, tolerance=1e-14, max_iterations=5000)
+    slow, _ = fit(x, shared=shared, textbook=True, tol=1e-14, max_iter=5000)
     assert fast.converged
     assert fast.log_likelihood == pytest.approx(slow.log_likelihood, rel=1e-9)
     assert len(names) <= 25
@@ -81,8 +80,8 @@ def test_passes_do_not_grow_with_the_scale_of_the_loadings():
 def test_the_estimate_of_what_is_left_bounds_it():
     """In its last lines, the history tells the distance to the maximum within a factor."""
     x = rows(1)
-    best = fit(x, tolerance=1e-14)[0].log_likelihood
-    found, _ = fit(x, tolerance=1e-6)
+    best = fit(x, tol=1e-14)[0].log_likelihood
+    found, _ = fit(x, tol=1e-6)
     left = (best - found.log_likelihood) / abs(best)
     assert 0 <= left < 1e-6
     assert found.history[-1].remaining <= 0.5e-6
@@ -98,7 +97,7 @@ def test_units_are_restored():
 
 def test_history_and_outcome_agree():
     seen = []
-    found = fit_rows(Counted(rows()), specification(), np.zeros(D), options(), report=seen.append)
+    found = fit_rows(Counted(rows()), task(), np.zeros(D), seen.append)
     assert tuple(seen) == found.history
     assert found.history[-1].log_likelihood == found.log_likelihood
     assert (np.diff([line.log_likelihood for line in seen]) > -1e-9).all()
@@ -159,8 +158,8 @@ def test_few_masks_take_two_passes(shared, monkeypatch):
     found, names = fit(x, shared=shared)
     assert names == ["sums", "patterns"]
     assert found.converged
-    monkeypatch.setattr("dlatent.solvers.missing.fit.few_buckets", lambda counts, features: None)
-    other, visits = fit(x, shared=shared, tolerance=1e-12)
+    monkeypatch.setattr("dlatent.solvers.missing.solver.few_buckets", lambda counts, features: None)
+    other, visits = fit(x, shared=shared, tol=1e-12)
     assert "entries" in visits
     assert found.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-11)
     np.testing.assert_allclose(found.parameters.loadings, other.parameters.loadings, atol=1e-4)
@@ -196,7 +195,7 @@ def test_a_sketch_shows_factors_and_noise_through_the_holes(shared, part, monkey
             return super().__call__(pass_)
 
     run = Listening(x)
-    fit_rows(run, specification(shared), np.zeros(D), options(max_iterations=1))
+    fit_rows(run, task(shared, max_iter=1), np.zeros(D))
     begun, scale = requests[run.names.index("entries")].parameters, requests[-1].scale
     found, truth = (begun.loadings @ begun.loadings.T) * scale * scale[:, None], loadings @ loadings.T
     assert np.linalg.norm(found - truth) < 0.06 * np.linalg.norm(truth)  # 0.5 if the holes were forgotten

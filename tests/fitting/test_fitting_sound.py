@@ -14,7 +14,7 @@ from dlatent.errors import DataError, DataWarning
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
 from dlatent.solvers.diagnostics import FALL, require_sound
-from dlatent.solvers.registry import SOLVERS
+from dlatent.solvers.planner import SOLVERS
 from dlatent.solvers.solution import Iteration, Solution
 
 X = np.random.default_rng(0).normal(size=(60, 6))

@@ -173,7 +173,7 @@ def test_the_plan_tells_what_travels(two_workers):
     near = RelationalPPCA(2, solver="krylov").plan(x, graph=ring, client=two_workers)
     far = RelationalPPCA(2, solver="krylov").plan(x, graph=power_law_graph(n, n), client=two_workers)
     assert f"{n - 1:,} edges" in str(near)
-    assert 0 < near.problem.travelling < far.problem.travelling == n
+    assert 0 < near.task.between.travelling < far.task.between.travelling == n
     assert 0 < near.neighbour_bytes < far.neighbour_bytes
     alone = RelationalPPCA(2, solver="krylov").plan(x, graph=ring, client="serial")
     assert alone.neighbour_bytes == 0

@@ -11,7 +11,7 @@ from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.spectral import Profile, complete, ppca
-from dlatent.solvers.acceleration import accelerate
+from dlatent.solvers.ascent import accelerate
 from tests.oracles import dense as oracles
 from tests.simulators import random_parameters, simulate, specification_of
 

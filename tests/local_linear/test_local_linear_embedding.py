@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 from dlatent.arrays import Block
 from dlatent.solvers.lle.embedding import (
     Reference,
+    WeightRequest,
+    block_coordinates,
+    block_weights,
+    both,
     closed_sets,
     components,
     coordinates,
     interpolated,
     residual_matrix,
     weight_matrix,
+    weights,
 )
-from dlatent.solvers.lle.inverses import factorised, predicted_fill
 from dlatent.solvers.lle.neighbours import exact_neighbours
-from dlatent.solvers.lle.smallest import smallest
-from dlatent.solvers.lle.weights import WeightRequest, block_coordinates, block_weights, both, weights
+from dlatent.solvers.lle.smallest import factorised, predicted_fill, smallest
 from tests.law_examples import examples
 
 K = 5

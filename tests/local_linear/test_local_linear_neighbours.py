@@ -19,7 +19,6 @@ from dlatent.solvers.lle.neighbours import (
     NeighbourRequest,
     block_bounds,
     block_neighbours,
-    merged,
     nearest,
     single_is_enough,
 )
@@ -49,7 +48,7 @@ def in_blocks(x, k, sizes, single=False, sparse=False):
     found = {}
     for own, other in combinations_with_replacement(blocks, 2):
         for index, value in zip(sorted({own.index, other.index}), block_neighbours(own, other, request), strict=False):
-            found[index] = merged(found[index], value) if index in found else value
+            found[index] = near_pairs.merged(found[index], value) if index in found else value
     values = [found[block.index] for block in blocks]
     return np.vstack([part.distances for part in values]), np.vstack([part.indices for part in values])
 

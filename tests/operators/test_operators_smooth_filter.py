@@ -67,7 +67,7 @@ def formed(graph, precision):
 def samples_of(session, precision, shift, columns):
     task = SimpleNamespace(
         relation=Relation(precision, SAMPLES),
-        options=SimpleNamespace(refuse_zero_rows=False),
+        refuse_zero_rows=False,
         specification=Specification((View("features", FEATURES),), ((0,),), 2),
     )
     plan = SimpleNamespace(columns_at_once=columns, column_blocks=columns)

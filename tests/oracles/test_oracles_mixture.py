@@ -14,7 +14,7 @@ from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
 from dlatent.gaussian.specification import Specification, View
-from dlatent.solvers.mixture.fit import fit_mixture
+from dlatent.solvers.mixture.solver import MixtureSolver
 from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
@@ -23,7 +23,7 @@ from dlatent.solvers.mixture.statistics import (
     maximise_mixture,
     mixture_slope,
 )
-from dlatent.solvers.solution import Options
+from dlatent.solvers.planner import make_plan
 from tests.oracles.dense import DenseModel, latent_given, numerical_gradient
 from tests.oracles.mixture import joint_log_densities, mixture_log_densities, simulate_mixture
 
@@ -151,11 +151,13 @@ def test_no_direction_leads_up_from_the_maximum(own_noise):
     np.testing.assert_allclose(model.log_likelihood_, value(found.flatten()), rtol=1e-11)
 
 
-def by_the_route(data, specification, options):
+def by_the_route(data, specification):
     """A mixture by its own route, which the planner does not take for one component."""
-    task = replace(PPCAMixture(specification.n_components, 1, n_init=2)._task(data), specification=specification)
+    model = PPCAMixture(specification.n_components, 1, n_init=2, tol=1e-13, max_iter=300, noise_floor=1e-6)
+    task = replace(model._task(data), specification=specification)
     with connect(task.source, client="serial") as session:
-        return fit_mixture(session.run, task.for_solver(session), data.mean(axis=0), options)
+        plan = make_plan(task, session.available)
+        return MixtureSolver().fit(task, plan, data.mean(axis=0), session.run)
 
 
 @pytest.mark.parametrize(("kind", "own_noise"), [(PPCA, False), (FactorAnalysis, True)])
@@ -163,7 +165,7 @@ def test_one_component_is_the_model_by_itself(kind, own_noise):
     data = simulate_mixture(200, 7, weights=(1.0,), own_noise=own_noise, noise=0.5, random_state=1).features
     expected = kind(2, tol=1e-12).fit(data)
     specification = Specification((View("features", 7, shared=not own_noise),), ((0,),), 2)
-    found = by_the_route(data, specification, Options(1e-13, 300, 0, (1e-6,)))
+    found = by_the_route(data, specification)
     np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood_, rtol=1e-12)
     np.testing.assert_allclose(found.parameters.loadings[0].T, expected.components_, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.parameters.mean[0], expected.mean_, rtol=1e-6, atol=1e-7)

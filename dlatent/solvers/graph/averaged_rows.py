@@ -34,7 +34,7 @@ S = TypeVar("S")
 
 
 class Averaging(NamedTuple):
-    """What rows become: f = f(S) (None: nothing meets), the shift s (D,), and cells that are hidden before, if any."""
+    """How rows are averaged: f = f(S) (None: nothing meets), the shift s (D,), and cells that are hidden before."""
 
     smooth: SamplePrecision | None
     shift: Array
@@ -42,7 +42,7 @@ class Averaging(NamedTuple):
 
 
 class AverageRequest(NamedTuple):
-    """What rows become, and what is done with them: a function of blocks, and its parameters."""
+    """How rows are averaged, and what is done with them: a function of blocks, and its parameters."""
 
     averaging: Averaging
     map: Callable[[Block, Any], Any]
@@ -100,12 +100,12 @@ def observed_rows(block: Block, shift: Array) -> Rows:
     if isinstance(x, sp.csr_array):
         away = cast(sp.csr_array, observed(x, shift, np.ones(width)).residuals)
         return sp.csr_array(sp.hstack([away, with_data(away, np.ones(away.nnz))], format="csr"))
-    found = np.empty((block.rows, 2 * width))
-    values, missing = found[:, :width], np.isnan(x)
+    pairs = np.empty((block.rows, 2 * width))
+    values, missing = pairs[:, :width], np.isnan(x)
     np.subtract(x, shift, out=values)
     values[missing] = 0.0
-    found[:, width:] = ~missing
-    return found
+    pairs[:, width:] = ~missing
+    return pairs
 
 
 def averaged_rows(block: Block, shift: Array) -> Array | sp.csr_array:
@@ -128,8 +128,8 @@ def _averaged_sparse(met: sp.csr_array, shift: Array) -> sp.csr_array:
     sums = np.zeros(int(weighing.sum()))
     sums[np.searchsorted(places[weighing], places[~weighing])] = met.data[~weighing]
     ends = np.concatenate([[0], np.cumsum(weighing)])[met.indptr]
-    own = columns[weighing] - len(shift)
-    return sp.csr_array((shift[own] + sums / met.data[weighing], own, ends), shape=(met.shape[0], len(shift)))
+    features = columns[weighing] - len(shift)
+    return sp.csr_array((shift[features] + sums / met.data[weighing], features, ends), shape=(met.shape[0], len(shift)))
 
 
 class ExpectedRequest(NamedTuple):
@@ -150,14 +150,14 @@ def _fold_expected(block: Block, request: ExpectedRequest) -> Array:
     parameters, specification, averaging = request
     assert averaging.hiding is not None
     scores = incomplete.scores(_averaged_block(block, averaging).features, None, parameters, specification)
-    found, middle = np.zeros((1, FOLDS, 6)), parameters.mean - averaging.shift
+    sums, middle = np.zeros((1, FOLDS, 6)), parameters.mean - averaging.shift
     for at in chunks(block.features, 2 * scores.shape[1]):
         start, z = block.start + at.start, scores[at]
         rows, columns, values = held_out_cells(block.features[at], start, averaging.hiding)
         x = values - averaging.shift[columns]
         p = np.einsum("ik,ik->i", z[rows], parameters.loadings[columns]) + middle[columns]
-        np.add.at(found[0], (start + rows) % FOLDS, np.column_stack([np.ones(len(x)), x, x * x, p, p * p, x * p]))
-    return found
+        np.add.at(sums[0], (start + rows) % FOLDS, np.column_stack([np.ones(len(x)), x, x * x, p, p * p, x * p]))
+    return sums
 
 
 def averaged(run: Run, averaging: Averaging) -> Run:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,23 +54,15 @@ class GraphProducts(NamedTuple):
     target_gram: Array
 
 
-class Between(Protocol):
-    """Parameters of a pass that know what is between the samples."""
-
-    @property
-    def precision(self) -> SamplePrecision:
-        """Δ."""
-        ...
-
-
-def _kept(first: Rows, last: Rows, hop: int, request: Between, twice: bool) -> Rows:
-    """What a hop adds of the rows themselves."""
-    return request.precision.share(first, last, hop, hops_of(request.precision, twice=twice))
+def _kept(first: Rows, last: Rows, hop: int, request: Any, twice: bool) -> Rows:
+    """The share of the rows themselves that a hop adds."""
+    precision: SamplePrecision = request.precision
+    return precision.share(first, last, hop, hops_of(precision, twice=twice))
 
 
 def way_of(rows: Callable[[Block, Any], Rows], precision: SamplePrecision, *, twice: bool = False) -> Edges:
     """The way of rows R over the edges to F R, and no features are needed any more, or `twice`, to F²R beside features;
-    in a pass whose parameters are `Between`."""
+    in a pass whose parameters have the `precision`."""
     keep = partial(_kept, twice=twice)
     return Edges(rows, keep, hops_of(precision, twice=twice), precision.normalised, features=twice)
 
@@ -85,10 +77,10 @@ def _targets(block: Block) -> Array:
 
 
 def product_rows(block: Block, request: GraphRequest) -> Array:
-    """What the rows of a block send: (X−s)V (n, b), with sums [(X−s)V, Y, 1] (n, b + L + 1)."""
+    """The thin rows that a block sends: (X−s)V (n, b), with sums [(X−s)V, Y, 1] (n, b + L + 1)."""
     assert request.directions is not None
-    found: Array = np.asarray(_about(block.features, request.shift) @ request.directions)
-    return np.hstack([found, _targets(block), np.ones((block.rows, 1))]) if request.sums else found
+    rows: Array = np.asarray(_about(block.features, request.shift) @ request.directions)
+    return np.hstack([rows, _targets(block), np.ones((block.rows, 1))]) if request.sums else rows
 
 
 def _about(x: Features, shift: Array) -> Any:
@@ -99,14 +91,14 @@ def _about(x: Features, shift: Array) -> Any:
 
 def fold_products(block: Block, request: GraphRequest) -> GraphProducts:
     """The products of a block after two hops; O(nnz b) or O(n D b). Raises DataError where sums find bad values."""
-    own, met = _dense(block.exchanged)
+    first, met = _dense(block.exchanged)
     precision = request.precision
-    weighted = precision.gamma * own + precision.factor(hops_of(precision, twice=True)) * met
+    weighted = precision.gamma * first + precision.factor(hops_of(precision, twice=True)) * met
     y = _targets(block)
     if not request.sums:
         moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: weighted[place], energies=False)
         return GraphProducts(moved, None, 0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0)))
-    width = own.shape[1] - y.shape[1] - 1
+    width = first.shape[1] - y.shape[1] - 1
     # The plain sum of the rows, in the last column, finds values that are not finite where they are.
     plain = np.column_stack([weighted, np.ones(block.rows)])
     moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: plain[place], energies=False)
@@ -140,11 +132,11 @@ def fold_energy(block: Block, request: GraphRequest) -> float:
     Σ (x_i−s)ᵀ Σ_j Δ_ij (x_j−s)."""
     assert block.exchanged is not None
     assert request.columns is not None
-    own, met = block.exchanged
+    first, met = block.exchanged
     precision = request.precision
     if not precision.squared:
-        return precision.factor(precision.hops) * _inner(own, met)
-    return precision.gamma * _square(own) + precision.factor(precision.hops) ** 2 * _square(met)
+        return precision.factor(precision.hops) * _inner(first, met)
+    return precision.gamma * _square(first) + precision.factor(precision.hops) ** 2 * _square(met)
 
 
 def _square(rows: Rows) -> float:
@@ -153,11 +145,11 @@ def _square(rows: Rows) -> float:
     return float(values @ values)
 
 
-def _inner(own: Rows, met: Rows) -> float:
+def _inner(rows: Rows, met: Rows) -> float:
     """Σ r_iᵀr'_i."""
-    if not isinstance(own, sp.csr_array):
-        return float(own.ravel() @ cast(Array, met).ravel())
-    return float(own.multiply(cast(sp.csr_array, met)).sum())
+    if not isinstance(rows, sp.csr_array):
+        return float(rows.ravel() @ cast(Array, met).ravel())
+    return float(rows.multiply(cast(sp.csr_array, met)).sum())
 
 
 def moment_rows(block: Block, request: GraphRequest) -> Array:
@@ -174,11 +166,11 @@ def moment_rows(block: Block, request: GraphRequest) -> Array:
 
 def fold_moments(block: Block, request: GraphRequest) -> Array:
     """RᵀΔR (D + L + 1)² of the rows of a block after the hops of F: the Gram matrix of [√γ R ; FR]; or of R and ΔR."""
-    own, met = _dense(block.exchanged)
+    first, met = _dense(block.exchanged)
     precision = request.precision
     if not precision.squared:
-        return np.asarray(precision.factor(precision.hops) * (own.T @ met))
-    gram: Array = precision.gamma * (own.T @ own) + precision.factor(precision.hops) ** 2 * (met.T @ met)
+        return np.asarray(precision.factor(precision.hops) * (first.T @ met))
+    gram: Array = precision.gamma * (first.T @ first) + precision.factor(precision.hops) ** 2 * (met.T @ met)
     return gram
 
 
@@ -187,9 +179,9 @@ def graph_moments(gram: Array, shift: Array, samples: int) -> Moments:
     weight, total = float(gram[-1, -1]), gram[:-1, -1]
     inner = gram[:-1, :-1] - np.outer(total, total) / weight
     targets = np.zeros(len(total) - len(shift))
-    found = PatternMoments(float(samples), np.zeros(len(total)), (inner + inner.T) / 2)
+    pattern = PatternMoments(float(samples), np.zeros(len(total)), (inner + inner.T) / 2)
     spare = np.zeros(1 + bool(len(targets)))
-    return Moments((found,), np.concatenate([shift, targets]) + total / weight, spare, spare)
+    return Moments((pattern,), np.concatenate([shift, targets]) + total / weight, spare, spare)
 
 
 class CentredSums(NamedTuple):
@@ -208,8 +200,8 @@ class CentredSums(NamedTuple):
 
 
 class GraphSums(NamedTuple):
-    """What the first pass leaves: the sums of [X−s, Y] about their weighted mean, that mean relative to the shift, and
-    (X−s)ᵀΔ1 and 1ᵀΔ1, by which later products are centred."""
+    """The result of the first pass: the sums of [X−s, Y] about their weighted mean, that mean relative to the shift,
+    and (X−s)ᵀΔ1 and 1ᵀΔ1, by which later products are centred."""
 
     sums: CentredSums
     offset: Array
@@ -217,34 +209,34 @@ class GraphSums(NamedTuple):
     weight: float
 
 
-def graph_sums(found: GraphProducts, energy: float, samples: int) -> GraphSums:
+def graph_sums(products: GraphProducts, energy: float, samples: int) -> GraphSums:
     """Sums about the weighted mean, from those of the first pass and tr (X−s)ᵀΔ(X−s); `samples` is N, or rank Δ."""
-    assert found.total is not None
-    total, weight, targets = found.total, found.weight, found.target_total
+    assert products.total is not None
+    total, weight, targets = products.total, products.weight, products.target_total
     sums = CentredSums(
         float(samples),
         energy - float(total @ total) / weight,
-        found.cross - np.outer(total, targets) / weight,
-        found.target_gram - np.outer(targets, targets) / weight,
+        products.cross - np.outer(total, targets) / weight,
+        products.target_gram - np.outer(targets, targets) / weight,
     )
     return GraphSums(sums, np.concatenate([total, targets]) / weight, total, weight)
 
 
-def moved_products(found: GraphProducts, energy: float, directions: Array, by: Array) -> tuple[GraphProducts, float]:
+def moved_products(products: GraphProducts, energy: float, directions: Array, by: Array) -> tuple[GraphProducts, float]:
     """Products with directions (D, b), and tr (X−s)ᵀΔ(X−s), about s + `by` (D,) from those about s."""
-    assert found.total is not None
-    total = found.total - found.weight * by
-    product = found.product - np.outer(found.total, by @ directions) - np.outer(by, total @ directions)
-    cross = found.cross - np.outer(by, found.target_total)
-    return found._replace(product=product, total=total, cross=cross), energy - float((found.total + total) @ by)
+    assert products.total is not None
+    total = products.total - products.weight * by
+    product = products.product - np.outer(products.total, by @ directions) - np.outer(by, total @ directions)
+    cross = products.cross - np.outer(by, products.target_total)
+    return products._replace(product=product, total=total, cross=cross), energy - float((products.total + total) @ by)
 
 
-def sums_about(found: GraphProducts, energy: float, samples: int, targets: Array) -> CentredSums:
+def sums_about(products: GraphProducts, energy: float, samples: int, targets: Array) -> CentredSums:
     """The sums of [X−s, Y−t] for given t (L,), where the shift is the mean that is meant; see `graph_sums`."""
-    assert found.total is not None
-    moved = np.outer(found.target_total, targets)
-    gram = found.target_gram - moved - moved.T + found.weight * np.outer(targets, targets)
-    cross = found.cross - np.outer(found.total, targets)
+    assert products.total is not None
+    moved = np.outer(products.target_total, targets)
+    gram = products.target_gram - moved - moved.T + products.weight * np.outer(targets, targets)
+    cross = products.cross - np.outer(products.total, targets)
     return CentredSums(float(samples), energy, cross, gram)
 
 
@@ -254,9 +246,9 @@ def pattern_products(product: Array, directions: tuple[Array, ...], known: Graph
     inner, first = known.sums, directions[0]
     if len(directions) == 1:
         return PatternProducts((product,), inner.pattern if sums else None)
-    whole = np.asfortranarray(np.vstack([product, inner.cross.T @ first]))
+    both = np.asfortranarray(np.vstack([product, inner.cross.T @ first]))
     targets = np.vstack([inner.cross, inner.target_gram]) @ directions[1]
-    return PatternProducts((whole, np.asfortranarray(targets)), inner.pattern if sums else None)
+    return PatternProducts((both, np.asfortranarray(targets)), inner.pattern if sums else None)
 
 
 def centred_product(product: Array, directions: Array, known: GraphSums) -> Array:
@@ -267,12 +259,12 @@ def centred_product(product: Array, directions: Array, known: GraphSums) -> Arra
 
 def joint_product(product: Array, parameters: Parameters, sums: CentredSums, size: int) -> Array:
     """NHΨ⁻¹W of features and targets (D + L, K), from NH_xx W_x and the sums."""
-    noise, own = parameters.noise_variance, parameters.loadings[size:]
+    noise, loadings = parameters.noise_variance, parameters.loadings[size:]
     upper: Array = product / noise[0]
-    if not len(own):
+    if not len(loadings):
         return upper
-    upper = upper + sums.cross @ own / noise[1]
-    lower = sums.cross.T @ parameters.loadings[:size] / noise[0] + sums.target_gram @ own / noise[1]
+    upper = upper + sums.cross @ loadings / noise[1]
+    lower = sums.cross.T @ parameters.loadings[:size] / noise[0] + sums.target_gram @ loadings / noise[1]
     return np.vstack([upper, lower])
 
 

@@ -14,13 +14,13 @@ from dlatent.gaussian.moments import CHUNK_ROWS, MomentRequest, Moments, centred
 from dlatent.gaussian.specification import Specification
 from dlatent.operators.kernels import LandmarkMap
 from dlatent.passes import Pass, Resources, Run
-from dlatent.solvers.covariance import CovarianceSolver
 from dlatent.solvers.diagnostics import make_solution
-from dlatent.solvers.gram.dual import made_by, sample_size, settled, survey, tightened
-from dlatent.solvers.kernel.solver import kernel_seconds
+from dlatent.solvers.gram import tightened
+from dlatent.solvers.kernel.solver import kernel_seconds, made_by, sample_size, settled, survey
 from dlatent.solvers.moments.maximum import gram_products
+from dlatent.solvers.moments.solver import CovarianceSolver
 from dlatent.solvers.moments.subspace import search
-from dlatent.solvers.plan import Plan, Problem
+from dlatent.solvers.plan import Plan
 from dlatent.solvers.solution import Report, Solution
 from dlatent.solvers.solver import Solver
 from dlatent.solvers.task import Task
@@ -33,29 +33,25 @@ class LandmarksSolver(Solver):
     serves = frozenset({"kernel", "landmarks", "targets"})
     needs, lacking = frozenset({"landmarks"}), "no landmarks are asked for"
 
-    def plan(self, problem: Problem, machine: Resources) -> Plan:
+    def plan(self, task: Task, machine: Resources) -> Plan:
         """A look at the rows, and one pass for the moments of their coordinates."""
-        inside = replace(
-            problem,
-            features=problem.landmarks,
-            decoding=problem.decoding + 32 * CHUNK_ROWS * problem.landmarks,  # tiles of the kernel, beside the block
-            itemsize=8,
-            nnz=None,
-        )
-        among = kernel_seconds(replace(problem, samples=problem.landmarks), machine)
-        plan = CovarianceSolver().plan(inside, machine)
+        data, count = task.data, made_by(task).landmarks
+        tiles = 32 * CHUNK_ROWS * count  # of the kernel, beside the block
+        inside = replace(data, features=count, decoding=data.decoding + tiles, itemsize=8, nnz=None)
+        plan = CovarianceSolver().plan(replace(task, data=inside), machine)
+        among = kernel_seconds(replace(task, data=replace(data, samples=count)), machine)
         # The landmarks are with the driver, as they come and side by side, and with every worker.
-        rows = problem.landmarks * -(-problem.nbytes // problem.samples)
+        rows = count * -(-data.nbytes // data.samples)
         driver = plan.driver_memory + 2 * rows
         return replace(
             plan,
             solver=self.name,
-            problem=problem,
+            task=task,
             worker_memory=plan.worker_memory + rows if machine.kind == "cluster" else driver,
             driver_memory=driver,
             passes=3,
             reads=3,
-            work=plan.work + among * (problem.samples / problem.landmarks),
+            work=plan.work + among * (data.samples / count),
         )
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
@@ -63,22 +59,23 @@ class LandmarksSolver(Solver):
 
         Law: the likelihood is that of the whole model of M features.
         """
-        specification, options = task.specification, task.settled_options(plan)
+        specification = task.specification
         inside, dimension = _landmarks(task, run)
         width = inside.width
         wide = specification.resized((width, *specification.sizes[1:]))
         moments, error = _moments(inside, dimension, wide, run)
         middle, spare = centred(moments, wide.sizes, wide.patterns), dimension - width
         products, zero = gram_products(middle, wide), np.zeros(sum(wide.sizes))
-        state, converged = search(products, wide, zero, tightened(options), report, spare=spare)
+        tight = replace(tightened(task), specification=wide)
+        state, converged = search(products, tight, zero, report, spare=spare)
         best = state.space.lifted(state.solution)
         # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
         mean = middle.shift + best.mean
         about = np.concatenate([np.zeros(width), mean[width:]])
         spanned = span_solution(inside.root, best._replace(mean=about), state.specification)
-        own = state.specification.resized((specification.n_components, *specification.sizes[1:]))
+        floored = state.specification.resized((specification.n_components, *specification.sizes[1:]))
         variances, history = state.variances(state.specification), tuple(state.history)
-        solution = make_solution(spanned.parameters, own, history, options, variances, moments, converged=converged)
+        solution = make_solution(spanned.parameters, floored, history, task, variances, moments, converged=converged)
         mean, rows = mean[:width], made_by(task).held(inside.landmarks)
         offset, length = spanned.span.T @ mean, float(mean @ mean)
         weights = spanned.combinations, offset, inside.root @ mean
@@ -88,26 +85,26 @@ class LandmarksSolver(Solver):
 
 def _landmarks(task: Task, run: Run) -> tuple[LandmarkMap, int]:
     """The map to the span of some random rows, and the number of features."""
-    rows = survey(task, run, task.problem.landmarks)
-    found = LandmarkMap.of(settled(made_by(task).kernel, rows[:: -(-rows.shape[0] // sample_size(task.problem))]), rows)
-    if found.width <= task.specification.n_components:
+    rows, kernel = survey(task, run, made_by(task).landmarks), made_by(task).kernel
+    span = LandmarkMap.of(settled(kernel, rows[:: -(-rows.shape[0] // sample_size(task.data))]), rows)
+    if span.width <= task.specification.n_components:
         raise DataError(
-            f"n_components is {task.specification.n_components}, but the landmarks span {found.width} dimensions; take "
+            f"n_components is {task.specification.n_components}, but the landmarks span {span.width} dimensions; take "
             "more landmarks, or fewer components"
         )
     dimension = made_by(task).dimension
-    if dimension <= found.width and found.kernel.dimension(rows.shape[1]) is None:
-        dimension = found.width + 1  # something is outside the span of the landmarks, and has its share of the noise
-    return found, dimension
+    if dimension <= span.width and span.kernel.dimension(rows.shape[1]) is None:
+        dimension = span.width + 1  # something is outside the span of the landmarks, and has its share of the noise
+    return span, dimension
 
 
 def _moments(inside: LandmarkMap, dimension: int, wide: Specification, run: Run) -> tuple[Moments, float]:
     """The moments of all coordinates, and the part of Σ k(x, x) that is outside the span of the landmarks."""
     width, views = inside.width, len(wide.views)
     request = LandmarkRequest(inside, MomentRequest(np.zeros(width), wide.patterns, False))
-    found, energy = run(Pass(block_landmarks, request, name="moments"))
-    shown = sum(float(np.trace(part.gram[:width, :width])) for part in found)
+    patterns, energy = run(Pass(block_landmarks, request, name="moments"))
+    shown = sum(float(np.trace(part.gram[:width, :width])) for part in patterns)
     spare_size, spare_energy = np.zeros(views), np.zeros(views)
     spare_size[0], spare_energy[0] = dimension - width, max(energy - shown, 0.0)
-    moments = Moments(found, np.zeros(sum(wide.sizes)), spare_size, spare_energy)
+    moments = Moments(patterns, np.zeros(sum(wide.sizes)), spare_size, spare_energy)
     return moments, max(1.0 - shown / energy, 0.0)

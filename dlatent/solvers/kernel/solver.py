@@ -9,18 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, Features, Integers
 from dlatent.gaussian.kernel import (
     CHUNK,
+    GivenRows,
+    KernelMap,
     KernelRequest,
+    SurveyRequest,
     TriangleRequest,
     WriteRequest,
     block_diagonal,
+    block_given,
+    block_survey,
     block_triangle,
+    join_given,
     meet_product,
     meet_write,
+    require_symmetric,
+    stacked,
 )
-from dlatent.operators.kernels import Kernel
+from dlatent.operators.kernels import Kernel, median_gamma
+from dlatent.operators.sparse import far_columns
 from dlatent.operators.tall import fresh_directions
 from dlatent.order import MOST_STRETCHES
 from dlatent.passes import Pass, Resources, Run, pair_pass
@@ -41,24 +50,11 @@ from dlatent.solvers.costs import (
     subspace,
     worker_memory,
 )
-from dlatent.solvers.gram.dual import (
-    KernelProducts,
-    begin_dual,
-    concluded,
-    data_of,
-    fit_dual,
-    given_products,
-    kernel_tiles,
-    made_by,
-    sample_size,
-    settled_kernel,
-    solution_of,
-)
-from dlatent.solvers.moments.subspace import grow
-from dlatent.solvers.plan import Plan, Problem
+from dlatent.solvers.gram import DualFit, KernelProducts, data_of, fit_dual, kernel_tiles
+from dlatent.solvers.plan import Plan
 from dlatent.solvers.solution import Report, Solution
 from dlatent.solvers.solver import Solver
-from dlatent.solvers.task import Task
+from dlatent.solvers.task import DataSize, KernelFeatures, Task
 
 VALUE_RATE = 0.2e9
 """Values of a kernel that a thread makes of inner products in a second (exponentials)."""
@@ -72,10 +68,14 @@ STORED_ROWS = 24 * MIB
 """Rows of a stored kernel that are read at a time, as the store has it."""
 GIVEN = "precomputed"
 """The kernel whose values are the data."""
+SAMPLE = 500
+"""Rows whose distances give the median heuristic its median."""
+SAMPLE_BYTES = 2**27
+"""Fewer rows are looked at where these would be more bytes than this."""
 
 
 class KernelSolver(Solver, ABC):
-    """What routes by a kernel have in common."""
+    """Any solver by a kernel."""
 
     serves = frozenset({"kernel", "targets"})
     needs, lacking = frozenset({"kernel"}), "the features are not made by a kernel"
@@ -86,30 +86,29 @@ class MemorySolver(KernelSolver):
 
     name = "memory"
 
-    def plan(self, problem: Problem, machine: Resources) -> Plan:
+    def plan(self, task: Task, machine: Resources) -> Plan:
         """A look at the rows, one pass for K; the driver holds its upper triangle, and where rows are few all of it."""
-        count, square = problem.samples, 8 * problem.samples**2
+        count, square = task.data.samples, 8 * task.data.samples**2
         # A worker holds its tiles of half of K.
-        worker = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
+        worker = worker_memory(task, machine, 0, 0) + paired_memory(task.data, machine, 2)
         worker += machine.threads * TILES + square // (2 * machine.workers)
         copies = 8 if count <= FULL_EIGEN else 3  # with few samples all combinations are taken at once
-        driver = driver_base(problem, machine) + copies * square + _rows(problem)
-        plan = placed(self.name, problem, machine, worker, driver, keeps=False)
+        driver = driver_base(task, machine) + copies * square + _rows(task)
+        plan = placed(self.name, task, machine, worker, driver, keeps=False)
 
-        work = kernel_seconds(problem, machine) + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
+        work = kernel_seconds(task, machine) + 4.0 * count**2 * _columns(task) * EXPECTED_PASSES / GEMM_RATE
         work += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
         return _of_rows(replace(plan, passes=2, work=work, gathered=square // 2))
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum over combinations of samples, or by textbook EM."""
-        kernel, options = made_by(task).kernel, task.settled_options(plan)
+        kernel = made_by(task).kernel
         if kernel.name == GIVEN:
-            products = given_products(task.problem.samples, run, whole=True)
+            products = given_products(task.data.samples, run, in_memory=True)
         else:
             kernel = settled_kernel(task, run)
-            products = KernelProducts.of_tiles(kernel_tiles(run, kernel, options))
-        fitted = fit_dual(products, data_of(task), task.specification, options, textbook=task.textbook, report=report)
-        return solution_of(task, kernel, fitted)
+            products = KernelProducts.of_tiles(kernel_tiles(run, kernel, task))
+        return solution_of(task, kernel, fit_dual(products, data_of(task), task, report))
 
 
 class RecomputedSolver(KernelSolver):
@@ -117,21 +116,28 @@ class RecomputedSolver(KernelSolver):
 
     name = "recomputed"
 
-    def misfit(self, problem: Problem) -> str | None:
+    def misfit(self, task: Task) -> str | None:
         """Where products with the kernel are not enough."""
-        return "textbook EM needs the kernel in memory" if problem.em_passes else None
+        return "textbook EM needs the kernel in memory" if task.textbook else None
 
-    def plan(self, problem: Problem, machine: Resources) -> Plan:
+    def plan(self, task: Task, machine: Resources) -> Plan:
         """K in each of about a dozen passes over pairs of blocks."""
-        each = kernel_seconds(problem, machine)
-        return _by_passes(self.name, problem, machine, each, TILES, pairs=problem.kernel != GIVEN)
+        each, pairs = kernel_seconds(task, machine), made_by(task).kernel.name != GIVEN
+        return _by_passes(self.name, task, machine, each, TILES, pairs=pairs)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum over combinations of samples, in a space that grows by a pass at a time."""
-        kernel, products = _recomputed(task, run)
-        options = task.settled_options(plan)
-        state, means = begin_dual(products, data_of(task), task.specification, options, report)
-        return solution_of(task, kernel, concluded(state, means, grow(state, products.about_mean)))
+        kernel = made_by(task).kernel
+        if kernel.name == GIVEN:
+            products = given_products(task.data.samples, run, in_memory=False)
+        else:
+            kernel = settled_kernel(task, run)
+
+            def asked(thin: Array) -> Any:
+                return pair_pass(meet_product, KernelRequest(kernel, thin, False), mutual=True, name="kernel")
+
+            products = KernelProducts(run, _diagonal(kernel, run), asked=asked, joined=np.vstack)
+        return solution_of(task, kernel, fit_dual(products, data_of(task), task, report))
 
 
 class StoredSolver(RecomputedSolver):
@@ -139,21 +145,21 @@ class StoredSolver(RecomputedSolver):
 
     name = "stored"
 
-    def misfit(self, problem: Problem) -> str | None:
+    def misfit(self, task: Task) -> str | None:
         """Where products with a kernel are not enough, or there is no place for it."""
-        if problem.kernel == GIVEN:
+        if made_by(task).kernel.name == GIVEN:
             return "the kernel is at hand"
         place = "it needs a place for the kernel that all workers reach, kernel_store='kernel.zarr'"
-        return super().misfit(problem) or (None if problem.kernel_place else place)
+        return super().misfit(task) or (None if made_by(task).place else place)
 
-    def plan(self, problem: Problem, machine: Resources) -> Plan:
+    def plan(self, task: Task, machine: Resources) -> Plan:
         """K once, and half of it written, and read in each of about a dozen passes."""
-        square = problem.samples**2 * problem.kernel_itemsize
-        each = square / 2 / STORE_RATE / (machine.workers * machine.threads)
+        square = task.data.samples**2 * made_by(task).itemsize
+        each = square / 2 / STORE_RATE / machine.total_threads
         # A thread holds rows, the next ones, and these as they are stored; those being multiplied in float64.
-        reading = 3 * min(STORED_ROWS, square) + 16 * CHUNK * problem.samples
-        plan = _by_passes(self.name, problem, machine, each, max(TILES, reading), pairs=False)
-        return replace(plan, work=kernel_seconds(problem, machine) + plan.work * plan.passes / EXPECTED_PASSES)
+        reading = 3 * min(STORED_ROWS, square) + 16 * CHUNK * task.data.samples
+        plan = _by_passes(self.name, task, machine, each, max(TILES, reading), pairs=False)
+        return replace(plan, work=kernel_seconds(task, machine) + plan.work * plan.passes / EXPECTED_PASSES)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum over combinations of samples, in a space that grows by a pass over the store at a time."""
@@ -166,78 +172,135 @@ class StoredSolver(RecomputedSolver):
                 return Pass(block_triangle, TriangleRequest(thin, sink.bounds), name="products")
 
             products = KernelProducts(stored, diagonal, asked=asked)
-            options = task.settled_options(plan)
-            state, means = begin_dual(products, data_of(task), task.specification, options, report)
-            return solution_of(task, kernel, concluded(state, means, grow(state, products.about_mean)))
+            return solution_of(task, kernel, fit_dual(products, data_of(task), task, report))
 
 
-def _recomputed(task: Task, run: Run) -> tuple[Kernel, KernelProducts]:
+def made_by(task: Task) -> KernelFeatures:
+    """How the features of a kernel model are made."""
+    assert task.kernel is not None
+    return task.kernel
+
+
+def chosen_rows(samples: int, count: int, random_state: Any) -> Integers:
+    """Numbers of some random rows, increasing; all where there are no more."""
+    if count >= samples:
+        return np.arange(samples)
+    return np.sort(np.random.default_rng(random_state).permutation(samples)[:count])
+
+
+def sample_size(data: DataSize) -> int:
+    """How many rows the median heuristic looks at."""
+    return max(2, min(SAMPLE, SAMPLE_BYTES * data.samples // data.nbytes))
+
+
+def settled_kernel(task: Task, run: Run) -> Kernel:
+    """The kernel of a task, settled by some rows, after a look at all of them."""
     kernel = made_by(task).kernel
-    if kernel.name == GIVEN:
-        return kernel, given_products(task.problem.samples, run, whole=False)
-    kernel = settled_kernel(task, run)
+    return settled(kernel, survey(task, run, sample_size(task.data)))
 
-    def asked(thin: Array) -> Any:
-        return pair_pass(meet_product, KernelRequest(kernel, thin, False), mutual=True, name="kernel")
 
-    return kernel, KernelProducts(run, _diagonal(kernel, run), asked=asked, joined=np.vstack)
+def survey(task: Task, run: Run, count: int) -> Features:
+    """A look at all rows, which refuses what no model can use, and some of them."""
+    chosen = chosen_rows(task.data.samples, count, task.random_state)
+    request = SurveyRequest(chosen, task.refuse_zero_rows)
+    return stacked(run(Pass(block_survey, request, combine=operator.add, name="survey")))
+
+
+def settled(kernel: Kernel, sample: Features) -> Kernel:
+    """The kernel with the γ of the median heuristic, where asked for (γ = 0), and with a shift near the mean."""
+    gamma = kernel.gamma or median_gamma(kernel.name, sample)
+    shift = None
+    if kernel.name == "linear":
+        dense = isinstance(sample, np.ndarray)
+        shift = np.asarray(sample.mean(axis=0, dtype=np.float64)) if dense else far_columns(sample)
+    return replace(kernel, gamma=gamma, shift=shift)
+
+
+def given_products(count: int, run: Run, *, in_memory: bool) -> KernelProducts:
+    """Products with a kernel that is given as the data, a pass for each, or after one pass `in_memory`; each
+    pass shows whether it is symmetric."""
+    probe = np.random.default_rng(0).standard_normal((count, 1))
+
+    def asked(thin: Array) -> Pass[Array, GivenRows]:
+        return Pass(block_given, np.hstack([probe, thin]), combine=join_given, name="products")
+
+    def joined(rows: GivenRows) -> Array:
+        product = np.vstack(rows.product)
+        require_symmetric(product[:, 0], rows.transposed)
+        return product[:, 1:]
+
+    first = run(asked(np.eye(count) if in_memory else np.zeros((count, 0))))
+    product = joined(first)
+    if in_memory:
+        return KernelProducts.of_matrix(np.ascontiguousarray(product))
+    return KernelProducts(run, np.concatenate(first.diagonal), asked=asked, joined=joined)
+
+
+def solution_of(task: Task, kernel: Kernel, fitted: DualFit) -> Solution:
+    """The solution of a fit by products, with the map that new rows need."""
+    combinations, means = fitted.dual.combinations, fitted.means
+    offset, middle = means @ combinations, np.full(len(means), 1.0 / len(means))
+    rows, dimension = made_by(task).rows, made_by(task).dimension
+    features = KernelMap(kernel, rows, combinations, offset, middle, float(means.mean()), dimension)
+    return replace(fitted.solution, features=features)
 
 
 def _diagonal(kernel: Kernel, run: Run) -> Array:
     return np.concatenate(run(Pass(block_diagonal, kernel, combine=operator.add, name="diagonal")))
 
 
-def kernel_seconds(problem: Problem, machine: Resources) -> float:
+def kernel_seconds(task: Task, machine: Resources) -> float:
     """Seconds of K once, over all pairs of blocks, or of reading it where it is given."""
-    if problem.kernel == GIVEN:
-        return problem.nbytes / STORE_RATE
-    pairs = float(problem.samples) ** 2 / 2.0
+    data, name = task.data, made_by(task).kernel.name
+    if name == GIVEN:
+        return data.nbytes / STORE_RATE
+    pairs = float(data.samples) ** 2 / 2.0
     seconds = pairs / VALUE_RATE
-    if problem.kernel == "laplacian":
-        seconds = pairs * problem.features / DIFFERENCE_RATE
-    elif problem.nnz is not None:
-        seconds += SKEWNESS * problem.nnz**2 / problem.features / SPARSE_GRAM_RATE / 2.0
+    if name == "laplacian":
+        seconds = pairs * data.features / DIFFERENCE_RATE
+    elif data.nnz is not None:
+        seconds += SKEWNESS * data.nnz**2 / data.features / SPARSE_GRAM_RATE / 2.0
     else:
-        seconds += 2.0 * pairs * problem.features / GEMM_RATE
-    return (
-        seconds / (machine.workers * machine.threads) + TASK_SECONDS * min(group_number(problem), MOST_STRETCHES) ** 2
-    )
+        seconds += 2.0 * pairs * data.features / GEMM_RATE
+    return seconds / machine.total_threads + TASK_SECONDS * min(group_number(data), MOST_STRETCHES) ** 2
 
 
-def _columns(problem: Problem) -> int:
+def _columns(task: Task) -> int:
     """Combinations of rows that a pass multiplies with K."""
-    return fresh_directions(problem.n_components) + problem.targets
+    return fresh_directions(task.specification.n_components) + task.columns
 
 
-def _rows(problem: Problem) -> int:
+def _rows(task: Task) -> int:
     """Bytes of the rows that the model copies, and of those that the median heuristic looks at: as they come, and side
     by side."""
-    if problem.kernel == GIVEN:
+    kernel = made_by(task)
+    if kernel.kernel.name == GIVEN:
         return 0
-    return problem.kept_bytes + 2 * sample_size(problem) * -(-problem.nbytes // problem.samples)
+    return kernel.kept_bytes + 2 * sample_size(task.data) * -(-task.data.nbytes // task.data.samples)
 
 
-def _by_passes(solver: str, problem: Problem, machine: Resources, each: float, beside: int, *, pairs: bool) -> Plan:
+def _by_passes(solver: str, task: Task, machine: Resources, each: float, beside: int, *, pairs: bool) -> Plan:
     """Products in passes that take `each` seconds beside the products and the reading of the rows, where these meet in
     `pairs`, and `beside` bytes for each thread."""
-    count, columns, threads = problem.samples, _columns(problem), machine.workers * machine.threads
-    thin = 8 * count * columns
-    worker = worker_memory(problem, machine, thin, thin) + machine.threads * beside + paired_memory(problem, machine)
-    driver = driver_base(problem, machine) + 8 * count * EXPECTED_PASSES * columns * 4 + _rows(problem)
-    plan = placed(solver, problem, machine, worker, driver, pairs=pairs)
-    each += 2.0 * count**2 * columns / GEMM_RATE / threads
+    data, columns, threads = task.data, _columns(task), machine.total_threads
+    thin = 8 * data.samples * columns
+    worker = worker_memory(task, machine, thin, thin) + machine.threads * beside + paired_memory(data, machine)
+    driver = driver_base(task, machine) + 4 * thin * EXPECTED_PASSES + _rows(task)
+    plan = placed(solver, task, machine, worker, driver, pairs=pairs)
+    each += 2.0 * data.samples**2 * columns / GEMM_RATE / threads
     if pairs and not plan.cached:
-        each += group_number(problem) * problem.nbytes / DECODE_RATE / threads
+        each += group_number(data) * data.nbytes / DECODE_RATE / threads
     return _of_rows(replace(plan, passes=1 + EXPECTED_PASSES, work=EXPECTED_PASSES * each, moved=2 * thin))
 
 
 def _of_rows(plan: Plan) -> Plan:
     """With what all fits by K have in common: blocks meet blocks, and the space is one of combinations of rows."""
-    problem = plan.problem
+    task = plan.task
+    rows = replace(task, data=replace(task.data, features=task.data.samples))
     return replace(
         plan,
-        max_rank=subspace(replace(problem, features=problem.samples), plan.resources)[0],
-        tasks_per_pass=group_number(problem) ** 2,
+        max_rank=subspace(rows, plan.resources)[0],
+        tasks_per_pass=group_number(task.data) ** 2,
         reads=plan.passes,
-        solving=solving_seconds(problem),
+        solving=solving_seconds(task),
     )

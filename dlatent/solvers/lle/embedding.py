@@ -1,4 +1,10 @@
-"""Coordinates from the smallest eigenvectors of M′, for one view or several, and samples that come later.
+"""Locally linear embedding: weights, coordinates from the smallest eigenvectors of M′, and samples that come later.
+
+Each sample is the affine combination of its neighbours that comes nearest to it,
+
+    min ‖x_i − Σ_a w_ia x_a‖²,  Σ_a w_ia = 1:    (G_i + r tr(G_i) I) w_i ∝ 1,   G_i = (x_a − x_i)ᵀ(x_b − x_i)
+
+whose coordinates are collected in a pass over pairs, as they lie in other blocks.  For one view or several
 
     B_v = I − W_v on the samples of view v,   M′ = Σ_v P_vᵀ B_vᵀ B_v P_v = BᵀB
 
@@ -9,15 +15,109 @@ count once.  B stacks the B_v P_v; it is all that is kept, and M′ is applied, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Features
+from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.solvers.lle.neighbours import nearest
-from dlatent.solvers.lle.weights import weights
+
+CELLS = 1 << 21
+"""Numbers of differences that are taken at a time."""
+
+
+class WeightRequest(NamedTuple):
+    """Neighbours of all samples (N, k), the regularisation r, and which samples are asked for: each whose number is
+    `part` modulo `parts`, so that the coordinates of their neighbours fit into memory."""
+
+    indices: npt.NDArray[np.int64]
+    regularisation: float
+    part: int = 0
+    parts: int = 1
+
+
+class Found(NamedTuple):
+    """Coordinates of neighbours that were found so far: places in the flat list of neighbours, and rows."""
+
+    places: tuple[npt.NDArray[np.intp], ...]
+    rows: tuple[Features, ...]
+
+
+def block_coordinates(block: Block, other: Block, request: WeightRequest) -> Found:
+    """The coordinates of those neighbours of one block's samples that lie in the other."""
+    indices = request.indices[_asked(block, request)].ravel() - other.start
+    places = np.flatnonzero((indices >= 0) & (indices < other.rows))
+    return Found((places,), (other.features[indices[places]],)) if len(places) else Found((), ())
+
+
+def both(left: Found, right: Found) -> Found:
+    """The findings of two blocks."""
+    return Found(left.places + right.places, left.rows + right.rows)
+
+
+def block_weights(block: Block, neighbours: Found, request: WeightRequest) -> Array:
+    """The weights (n, k) of the samples of a block that were asked for."""
+    asked = _asked(block, request)
+    rows = block.features[asked - block.start]
+    if not len(asked):
+        return np.zeros((0, request.indices.shape[1]))
+    order = np.argsort(np.concatenate(neighbours.places))
+    if isinstance(rows, sp.csr_array):
+        stacked: Any = sp.vstack(cast(Any, neighbours.rows), format="csr")
+    else:
+        stacked = np.concatenate(cast("tuple[Dense, ...]", neighbours.rows))
+    return weights(rows, stacked, order, request.indices.shape[1], request.regularisation)
+
+
+def _asked(block: Block, request: WeightRequest) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = np.arange(block.start, block.start + block.rows)
+    return np.asarray(numbers[numbers % request.parts == request.part])
+
+
+def weights(x: Features, others: Features, order: npt.NDArray[np.intp], k: int, regularisation: float) -> Array:
+    """Weights (n, k), each row with the sum 1, of the neighbours `others[order]`, of which rows ik … ik + k belong to
+    row i of x (n, D).
+
+    Where all neighbours lie on the sample itself, the trace is zero and the weights are equal.
+    Source: Saul and Roweis (2003), appendix A; r tr(G) as in scikit-learn.
+    """
+    solutions = np.empty((x.shape[0], k))
+    step = max(1, CELLS // (k * x.shape[1])) if isinstance(x, np.ndarray) else 1 << 12
+    for start in range(0, x.shape[0], step):
+        stop = min(start + step, x.shape[0])
+        near = others[order[start * k : stop * k]]
+        grams = _sparse_grams(x[start:stop], near, k) if sp.issparse(near) else _grams(x[start:stop], near, k)
+        solutions[start:stop] = solved(grams, regularisation)
+    return solutions
+
+
+def solved(grams: Array, regularisation: float) -> Array:
+    """Weights (n, k) from Gram matrices (n, k, k) of the differences to the neighbours."""
+    k = grams.shape[1]
+    trace = np.einsum("nkk->n", grams)
+    ridge = np.where(trace > 0.0, regularisation * trace, regularisation or 1.0)
+    grams[:, np.arange(k), np.arange(k)] += ridge[:, None]
+    raw = np.linalg.solve(grams, np.ones((len(grams), k, 1)))[..., 0]
+    return np.asarray(raw / raw.sum(axis=1, keepdims=True))
+
+
+def _grams(x: Any, near: Any, k: int) -> Array:
+    differences = near.reshape(len(x), k, -1).astype(np.float64) - x.astype(np.float64)[:, None]
+    return np.asarray(differences @ differences.transpose(0, 2, 1))
+
+
+def _sparse_grams(x: Any, near: Any, k: int) -> Array:
+    """Gram matrices of sparse rows: entry (a, b) of all matrices at a time, from the differences, which stay sparse."""
+    repeated = np.repeat(np.arange(x.shape[0]), k)
+    differences = sp.csr_array(near.astype(np.float64) - x.astype(np.float64)[repeated])
+    slots = [differences[a::k] for a in range(k)]
+    grams = np.empty((x.shape[0], k, k))
+    for a in range(k):
+        for b in range(a, k):
+            grams[:, a, b] = grams[:, b, a] = np.asarray(slots[a].multiply(slots[b]).sum(axis=1)).ravel()
+    return grams
 
 
 def weight_matrix(indices: npt.NDArray[np.int64], weights: Array, samples: int) -> sp.csr_array:
@@ -36,8 +136,8 @@ def residual_matrix(
     sample of each of their rows (N_v,)."""
     parts = []
     for matrix, place in zip(weights, places, strict=True):
-        own = sp.csr_array(sp.eye_array(matrix.shape[0], format="csr") - matrix)
-        parts.append(sp.csr_array((own.data, place[own.indices], own.indptr), (own.shape[0], samples)))
+        rest = sp.csr_array(sp.eye_array(matrix.shape[0], format="csr") - matrix)
+        parts.append(sp.csr_array((rest.data, place[rest.indices], rest.indptr), (rest.shape[0], samples)))
     stacked = sp.csr_array(sp.vstack(parts, format="csr"))
     stacked.sum_duplicates()
     return stacked
@@ -50,11 +150,11 @@ def components(residual: sp.csr_array) -> npt.NDArray[np.int64]:
     rows, columns = residual.shape
     bounds = sp.block_array([[None, pattern], [sp.csr_array((columns, rows)), None]], format="csr")
     _, label = sp.csgraph.connected_components(bounds, directed=False)
-    own = label[rows:]
-    kinds, found, counts = np.unique(own, return_inverse=True, return_counts=True)
+    label_of = label[rows:]
+    kinds, kind, counts = np.unique(label_of, return_inverse=True, return_counts=True)
     rank = np.empty(len(kinds), dtype=np.int64)
     rank[np.argsort(-counts, kind="stable")] = np.arange(len(kinds))
-    return np.asarray(rank[found])
+    return np.asarray(rank[kind])
 
 
 def closed_sets(weights: sp.csr_array) -> list[npt.NDArray[np.int64]]:
@@ -68,8 +168,8 @@ def closed_sets(weights: sp.csr_array) -> list[npt.NDArray[np.int64]]:
     rows, columns = weights.nonzero()
     left = np.zeros(count, dtype=bool)
     left[label[rows[label[rows] != label[columns]]]] = True
-    found = [np.flatnonzero(label == number) for number in np.flatnonzero(~left)]
-    return sorted(found, key=len, reverse=True)
+    sets = [np.flatnonzero(label == number) for number in np.flatnonzero(~left)]
+    return sorted(sets, key=len, reverse=True)
 
 
 def coordinates(vectors: Array) -> Array:
@@ -100,8 +200,8 @@ def interpolated(rows: Features, reference: Reference) -> Array:
         rows = rows.toarray()
     indices = nearest(rows, samples, reference.k, _centre(samples)).indices
     order = np.arange(indices.size)
-    found = weights(rows, samples[indices.ravel()], order, reference.k, reference.regularisation)
-    total: Any = weight_matrix(indices, found, samples.shape[0]) @ reference.values
+    barycentric = weights(rows, samples[indices.ravel()], order, reference.k, reference.regularisation)
+    total: Any = weight_matrix(indices, barycentric, samples.shape[0]) @ reference.values
     return np.asarray(total.toarray() if isinstance(total, sp.csr_array) else total)
 
 

@@ -15,20 +15,26 @@ from dlatent.arrays import Array
 from dlatent.errors import PlanError
 from dlatent.passes import Pass, Resources, Run, pair_pass
 from dlatent.solvers.costs import BASE_MEMORY
-from dlatent.solvers.lle.embedding import closed_sets, components, coordinates, residual_matrix, weight_matrix
-from dlatent.solvers.lle.inverses import SLOW
-from dlatent.solvers.lle.near_pairs import MOST_PENDING
+from dlatent.solvers.lle.embedding import (
+    WeightRequest,
+    block_coordinates,
+    block_weights,
+    both,
+    closed_sets,
+    components,
+    coordinates,
+    residual_matrix,
+    weight_matrix,
+)
+from dlatent.solvers.lle.near_pairs import MOST_PENDING, Neighbours, merged
 from dlatent.solvers.lle.neighbours import (
     Bounds,
     NeighbourRequest,
-    Neighbours,
     block_bounds,
     block_neighbours,
-    merged,
     single_is_enough,
 )
-from dlatent.solvers.lle.smallest import LOOSE, Eigenpairs, smallest
-from dlatent.solvers.lle.weights import WeightRequest, block_coordinates, block_weights, both
+from dlatent.solvers.lle.smallest import LOOSE, SLOW, Eigenpairs, smallest
 from dlatent.solvers.plan import html_page, size, till_pause
 
 P = TypeVar("P")
@@ -44,7 +50,7 @@ NEIGHBOUR_BYTES = 8 * 2 + 12
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """What locally linear embedding of one data set will cost before the eigenvectors; their price shows only when the
+    """The costs of locally linear embedding of one data set before the eigenvectors; their price shows only when the
     graph is known.
 
     Parameters
@@ -172,12 +178,12 @@ def find_neighbours(
     random = np.random.default_rng(0)
     directions = random.standard_normal((len(shift), min(SLOW, len(shift)))) / np.sqrt(len(shift))
     request = NeighbourRequest.first(k, shift, directions)
-    found: tuple[Bounds, ...] = run(Pass(block_bounds, request, name="bounds", combine=operator.add))
-    slow = np.concatenate([part.slow for part in found])
+    bounded: tuple[Bounds, ...] = run(Pass(block_bounds, request, name="bounds", combine=operator.add))
+    slow = np.concatenate([part.slow for part in bounded])
     if others is not None:
         return others(), slow
-    bounds, order = (np.concatenate([getattr(part, name) for part in found]) for name in ("bounds", "order"))
-    single = single_is_enough(bounds, max(part.largest for part in found), len(shift))
+    bounds, order = (np.concatenate([getattr(part, name) for part in bounded]) for name in ("bounds", "order"))
+    single = single_is_enough(bounds, max(part.largest for part in bounded), len(shift))
     request = NeighbourRequest(k, shift, directions, bounds, order, single)
     parts = run(pair_pass(block_neighbours, request, along=merged, mutual=True, name="neighbours"))
     neighbours = Neighbours(*(np.concatenate(values) for values in zip(*parts, strict=True)))
@@ -186,12 +192,12 @@ def find_neighbours(
 
 def find_weights(run: Run, indices: npt.NDArray[np.int64], regularisation: float, parts: int) -> Array:
     """The barycentric weights of all samples (N, k), a part of the samples in each pass."""
-    found = np.empty(indices.shape)
+    weights = np.empty(indices.shape)
     for part in range(parts):
         request = WeightRequest(indices, regularisation, part, parts)
         rows = run(pair_pass(block_coordinates, request, along=both, finish=block_weights, name="weights"))
-        found[part::parts] = np.concatenate(rows)
-    return found
+        weights[part::parts] = np.concatenate(rows)
+    return weights
 
 
 def make_graph(
@@ -203,8 +209,8 @@ def make_graph(
 ) -> Graph:
     """Neighbours (exact ones, unless `others` finds them) and weights of one data set."""
     neighbours, slow = find_neighbours(run, plan.n_neighbors, shift, others)
-    found = find_weights(run, neighbours.indices, regularisation, plan.parts)
-    return Graph(neighbours, weight_matrix(neighbours.indices, found, plan.samples), slow)
+    weights = find_weights(run, neighbours.indices, regularisation, plan.parts)
+    return Graph(neighbours, weight_matrix(neighbours.indices, weights, plan.samples), slow)
 
 
 class Embedded(NamedTuple):

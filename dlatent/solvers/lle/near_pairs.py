@@ -106,7 +106,7 @@ def first_limits(a: Points, b: Points, k: int, *, same: bool) -> Array:
     order where both are the same, else that of points of b at even steps; ∞ where b has fewer."""
     product, error = _products(a, b, np.float64), rounding(a.rows.shape[1], np.float64)
     count, most = len(b.norms), b.norms.max(initial=0.0)
-    found = np.full(len(a.norms), np.inf)
+    limits = np.full(len(a.norms), np.inf)
     for start, stop in _tiles(a):
         piece = slice(0, count, -(-count // max(SAMPLE, 2 * k)))
         if same:
@@ -116,12 +116,12 @@ def first_limits(a: Points, b: Points, k: int, *, same: bool) -> Array:
             piece = slice(first, first + width)
         values = product(slice(start, stop))(piece)
         if same:
-            own = np.arange(stop - start)
-            values[own, own + start - first] = np.inf
+            diagonal = np.arange(stop - start)
+            values[diagonal, diagonal + start - first] = np.inf
         if values.shape[1] - same >= k:
             near = np.partition(values, k - 1, axis=1)[:, k - 1]
-            found[start:stop] = near + 2.0 * error * (a.norms[start:stop] + most)
-    return found
+            limits[start:stop] = near + 2.0 * error * (a.norms[start:stop] + most)
+    return limits
 
 
 def nearest_pairs(a: Points, b: Points, k: int, *, single: bool, same: bool) -> tuple[Neighbours, Neighbours]:
@@ -210,12 +210,12 @@ def _sparse_products(a: Points, b: Points) -> TileProducts:
 
 def _exact(a: Features, b: Features, x: Integers, y: Integers) -> Array:
     """Squared distances of pairs of rows, from the differences of what is given: no shift has rounded it."""
-    found = np.empty(len(x))
+    squares = np.empty(len(x))
     step = max(1, EXACT_CELLS // a.shape[1]) if not isinstance(a, sp.csr_array) else 1 << 16
     for start in range(0, len(x), step):
         at = slice(start, start + step)
-        found[at] = squared_norms(_double(a[x[at]]) - _double(b[y[at]]))
-    return found
+        squares[at] = squared_norms(_double(a[x[at]]) - _double(b[y[at]]))
+    return squares
 
 
 def _double(x: Features) -> Any:
@@ -277,7 +277,7 @@ def smallest(row: Integers, other: Integers, distance: Array, rows: int, k: int)
     row, other, distance = row[order], other[order], distance[order]
     counts = np.bincount(row, minlength=rows)
     place = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    found = Neighbours(np.full((rows, k), np.inf), np.full((rows, k), -1, dtype=np.int64))
+    nearest = Neighbours(np.full((rows, k), np.inf), np.full((rows, k), -1, dtype=np.int64))
     least, most = 0, int(counts.max(initial=0))
     while least < most:  # rows with about as many candidates make a table
         width = min(WIDEN * max(least, k), most)
@@ -287,9 +287,9 @@ def smallest(row: Integers, other: Integers, distance: Array, rows: int, k: int)
         at = chosen[row]
         cell = (np.cumsum(chosen) - 1)[row[at]], place[at]
         table[cell], others[cell] = distance[at], other[at]
-        found.distances[chosen], found.indices[chosen] = _sorted(table, others, k)
+        nearest.distances[chosen], nearest.indices[chosen] = _sorted(table, others, k)
         least = width
-    return found
+    return nearest
 
 
 def _sorted(distances: Array, indices: npt.NDArray[np.int64], k: int) -> Neighbours:

@@ -21,7 +21,6 @@ from dlatent.solvers.lle.near_pairs import (
     Neighbours,
     Points,
     first_limits,
-    merged,
     near_order,
     nearest_pairs,
     points,
@@ -51,7 +50,7 @@ class NeighbourRequest(NamedTuple):
 
     @classmethod
     def first(cls, k: int, shift: Array, directions: Array) -> NeighbourRequest:
-        """What the first pass asks."""
+        """The request of the first pass."""
         return cls(k, shift, directions, np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
@@ -72,11 +71,11 @@ def block_bounds(block: Block, request: NeighbourRequest) -> tuple[Bounds]:
     centred, rest = rows_about(x, request.shift)
     slow = np.asarray((centred if isinstance(centred, sp.csr_array) else centred - rest) @ request.directions)
     order = near_order(slow)
-    own = points(x, request.shift, np.full(x.shape[0], np.inf), order)
-    own = own._replace(limits=first_limits(own, own, request.k, same=True))
-    single = single_is_enough(own.limits, float(own.norms.max()), x.shape[1])
-    found, _ = nearest_pairs(own, own, request.k, single=single, same=True)
-    return (Bounds(found.distances[:, -1], order, slow, float(own.norms.max())),)
+    rows = points(x, request.shift, np.full(x.shape[0], np.inf), order)
+    rows = rows._replace(limits=first_limits(rows, rows, request.k, same=True))
+    single = single_is_enough(rows.limits, float(rows.norms.max()), x.shape[1])
+    nearby, _ = nearest_pairs(rows, rows, request.k, single=single, same=True)
+    return (Bounds(nearby.distances[:, -1], order, slow, float(rows.norms.max())),)
 
 
 def single_is_enough(bounds: Array, largest: float, features: int) -> bool:
@@ -88,12 +87,12 @@ def single_is_enough(bounds: Array, largest: float, features: int) -> bool:
     return bool(error <= SINGLE_MARGIN * np.median(finite))
 
 
-def block_neighbours(own: Block, other: Block, request: NeighbourRequest) -> tuple[Neighbours, Neighbours]:
+def block_neighbours(block: Block, other: Block, request: NeighbourRequest) -> tuple[Neighbours, Neighbours]:
     """The nearest neighbours of the rows of one block among those of another, and the other way round; no row is its
     own neighbour."""
-    a, b = _points(own, request), _points(other, request)
-    mine, yours = nearest_pairs(a, b, request.k, single=request.single, same=own.index == other.index)
-    return _numbered(mine, other.start), _numbered(yours, own.start)
+    a, b = _points(block, request), _points(other, request)
+    mine, yours = nearest_pairs(a, b, request.k, single=request.single, same=block.index == other.index)
+    return _numbered(mine, other.start), _numbered(yours, block.start)
 
 
 def _points(block: Block, request: NeighbourRequest) -> Points:
@@ -101,8 +100,8 @@ def _points(block: Block, request: NeighbourRequest) -> Points:
     return points(block.features, request.shift, request.bounds[at], request.order[at])
 
 
-def _numbered(found: Neighbours, start: int) -> Neighbours:
-    return Neighbours(found.distances, np.where(found.indices < 0, -1, found.indices + start))
+def _numbered(neighbours: Neighbours, start: int) -> Neighbours:
+    return Neighbours(neighbours.distances, np.where(neighbours.indices < 0, -1, neighbours.indices + start))
 
 
 def nearest(x: Features, y: Features, k: int, shift: Array) -> Neighbours:
@@ -112,18 +111,6 @@ def nearest(x: Features, y: Features, k: int, shift: Array) -> Neighbours:
     limits = first_limits(a, b, k, same=False)
     single = not isinstance(x, sp.csr_array) and single_is_enough(limits, float(b.norms.max(initial=0.0)), x.shape[1])
     return nearest_pairs(a._replace(limits=limits), b, k, single=single, same=False)[0]
-
-
-__all__ = [
-    "Bounds",
-    "NeighbourRequest",
-    "Neighbours",
-    "block_bounds",
-    "block_neighbours",
-    "merged",
-    "nearest",
-    "single_is_enough",
-]
 
 
 def approximate_neighbours(x: Features, k: int, shift: Array) -> tuple[Neighbours, float]:
@@ -138,15 +125,15 @@ def approximate_neighbours(x: Features, k: int, shift: Array) -> tuple[Neighbour
             "approximate neighbours need pynndescent; install it with pip install pynndescent, or use neighbors='exact'"
         ) from error
     indices, distances = NNDescent(x, n_neighbors=k + 1, random_state=0).neighbor_graph
-    own = np.arange(x.shape[0])[:, None]
-    order = np.argsort(indices == own, axis=1, kind="stable")[:, :k]  # the sample itself last, where it was found
-    found = np.take_along_axis(indices, order, 1).astype(np.int64)
+    samples = np.arange(x.shape[0])[:, None]
+    order = np.argsort(indices == samples, axis=1, kind="stable")[:, :k]  # the sample itself last, where it was found
+    neighbours = np.take_along_axis(indices, order, 1).astype(np.int64)
     squares = np.take_along_axis(distances, order, 1).astype(np.float64) ** 2
-    missed = np.flatnonzero((found < 0).any(axis=1))
+    missed = np.flatnonzero((neighbours < 0).any(axis=1))
     if len(missed):
         exact = exact_neighbours(x, missed, k, shift)
-        found[missed], squares[missed] = exact.indices, exact.distances
-    return Neighbours(squares, found), recall(x, found, shift)
+        neighbours[missed], squares[missed] = exact.indices, exact.distances
+    return Neighbours(squares, neighbours), recall(x, neighbours, shift)
 
 
 def recall(x: Features, indices: npt.NDArray[np.int64], shift: Array) -> float:
@@ -159,6 +146,8 @@ def recall(x: Features, indices: npt.NDArray[np.int64], shift: Array) -> float:
 
 def exact_neighbours(x: Features, rows: npt.NDArray[np.intp], k: int, shift: Array) -> Neighbours:
     """The exact neighbours of some rows of x."""
-    found = nearest(x[rows], x, k + 1, shift)
-    order = np.argsort(found.indices == rows[:, None], axis=1, kind="stable")[:, :k]
-    return Neighbours(np.take_along_axis(found.distances, order, 1), np.take_along_axis(found.indices, order, 1))
+    neighbours = nearest(x[rows], x, k + 1, shift)
+    order = np.argsort(neighbours.indices == rows[:, None], axis=1, kind="stable")[:, :k]
+    return Neighbours(
+        np.take_along_axis(neighbours.distances, order, 1), np.take_along_axis(neighbours.indices, order, 1)
+    )

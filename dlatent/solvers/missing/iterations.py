@@ -21,7 +21,7 @@ from dlatent.gaussian.missing_entries.entries import (
     gradient,
     maximise_entries,
 )
-from dlatent.gaussian.missing_entries.patterns import MaskMoments, entries_of_patterns
+from dlatent.gaussian.missing_entries.patterns import entries_of_patterns
 from dlatent.gaussian.missing_entries.prior import (
     Priors,
     axes_of,
@@ -38,12 +38,12 @@ from dlatent.gaussian.missing_entries.prior import (
 )
 from dlatent.gaussian.missing_entries.row_effects import level_of, maximise_levels, others, with_level
 from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
-from dlatent.passes import Pass, Run
-from dlatent.solvers.acceleration import accelerate
-from dlatent.solvers.missing.starts import Units
-from dlatent.solvers.solution import History, Options, Report
-from dlatent.solvers.textbook import textbook_em
+from dlatent.passes import Pass
+from dlatent.solvers.ascent import accelerate
+from dlatent.solvers.em import textbook_em
+from dlatent.solvers.missing.starts import EntryData
+from dlatent.solvers.solution import History, Report
+from dlatent.solvers.task import Task
 
 ROUNDING = 1e-15
 """Relative change of the log-likelihood that is rounding."""
@@ -61,18 +61,9 @@ Climb = Callable[[Parameters], tuple[Parameters, float, bool]]
 class EntriesEM:
     """Iterations over the data: the history, and what the last pass said."""
 
-    def __init__(
-        self,
-        run: Run,
-        specification: Specification,
-        units: Units,
-        options: Options,
-        report: Report | None,
-        patterns: MaskMoments | None,
-    ) -> None:
-        self.patterns = patterns
-        self.run, self.specification, self.units = run, specification, units
-        self.options, self.history = options, History(report)
+    def __init__(self, data: EntryData, task: Task, report: Report | None) -> None:
+        self.data, self.units, self.task, self.specification = data, data.units, task, task.specification
+        self.history = History(report)
         self.slopes: dict[int, Array] = {}
         self.calm = 0
         self.last: tuple[Parameters, tuple[Parameters, float]] | None = None
@@ -87,10 +78,10 @@ class EntriesEM:
         if not point.loadings.shape[1]:
             counts = self.units.counts
             entries = without_components(point, self.specification, counts, counts * self.units.spread)
-        elif self.patterns is None:
-            entries = self.run(Pass(block_entries, request, name="entries"))
+        elif self.data.patterns is None:
+            entries = self.data.run(Pass(block_entries, request, name="entries"))
         else:
-            entries = entries_of_patterns(self.patterns, request)
+            entries = entries_of_patterns(self.data.patterns, request)
         image, value = self.judged(entries, point, plain=plain)
         self.last = point, (image, value + self.units.jacobian)
         return self.last[1]
@@ -114,7 +105,7 @@ class EntriesEM:
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Textbook EM."""
         step = partial(self.step, plain=True)
-        return textbook_em(step, start, self.options, self.history, lambda: self.surplus)
+        return textbook_em(step, start, self.task, self.history, lambda: self.surplus)
 
     def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """PX-EM with Anderson acceleration, until little is left by the gradient."""
@@ -122,7 +113,7 @@ class EntriesEM:
             self.step,
             start,
             tolerance=ROUNDING,
-            max_evaluations=self.options.max_iterations - len(self.history),
+            max_evaluations=self.task.max_iter - len(self.history),
             project=lambda point: point.at_least(self.specification.floors),
             steer=self._steer,
         )
@@ -141,8 +132,8 @@ class EntriesEM:
         promise = 0.5 * float(self.slopes[id(point)] @ ahead)
         size = max(abs(value), float(self.units.counts.max()))
         line = self.history.add(value, max(promise, 0.0) / size)
-        near = 0.0 <= line.remaining <= 0.5 * self.options.tolerance and promise >= 0.0
-        slow = line.gain <= 100.0 * self.options.tolerance * size
+        near = 0.0 <= line.remaining <= 0.5 * self.task.tol and promise >= 0.0
+        slow = line.gain <= 100.0 * self.task.tol * size
         self.calm = self.calm + 1 if near and slow else 0
         if self.surplus or self.calm >= 2:
             return None
@@ -187,8 +178,8 @@ class BoundEM(EntriesEM):
 
     @cached_property
     def priors(self) -> Priors:
-        """What is said of the priors, in the units of the fit."""
-        prior = self.options.prior
+        """The priors, in the units of the fit."""
+        prior = self.task.prior
         # Where features, or features and targets, have units of their own, the loadings are in these.
         scale = 1.0 if len(self.specification.group_sizes) > 1 else self.units.scale[0]
         variance = None if isinstance(prior, str) else float(prior / scale**2)
@@ -211,7 +202,7 @@ class BoundEM(EntriesEM):
             useless = self.worths < 0.0
             if not self._settled:
                 useless &= self.certain < FORGOTTEN
-            if len(self.history) >= self.options.max_iterations:
+            if len(self.history) >= self.task.max_iter:
                 return point, value, converged
             if useless.any():
                 point, converged = self._left(point, value, useless), False

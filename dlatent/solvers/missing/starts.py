@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg as la
@@ -26,7 +26,7 @@ from dlatent.gaussian.spectral import complete
 from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import noise_floors, require_variation
-from dlatent.solvers.solution import Options
+from dlatent.solvers.task import Task
 
 PAIRWISE = 256
 """Features up to which a pass for the second moments of all pairs costs about what it saves."""
@@ -88,12 +88,23 @@ class Units(NamedTuple):
 
     @property
     def jacobian(self) -> float:
-        """What the log-likelihood of the data is more than that of u."""
+        """Log-likelihood of the data less that of u."""
         return -float(self.counts @ np.log(self.scale))
 
 
-def units_of(sums: EntrySums, specification: Specification, shift: Array, options: Options) -> tuple[Units, Array]:
+class EntryData(NamedTuple):
+    """Rows with missing entries: what runs passes over them, the units, what the first pass found, and where masks are
+    few the moments of each."""
+
+    run: Run
+    units: Units
+    sums: EntrySums
+    patterns: MaskMoments | None
+
+
+def units_of(sums: EntrySums, task: Task, shift: Array) -> tuple[Units, Array]:
     """The units of the fit, and the noise floors in them."""
+    specification = task.specification
     if not sums.counts.any():
         raise DataError("no entry is observed: all are missing")
     counts = np.maximum(sums.counts, 1.0)
@@ -104,32 +115,26 @@ def units_of(sums: EntrySums, specification: Specification, shift: Array, option
     variances = np.add.reduceat(energies, starts) / np.maximum(cells, 1.0)
     variances[cells < 0.5] = variances[cells > 0.5].mean()
     require_variation(variances, specification)
-    floors = noise_floors(specification, variances, shift + offset, options)
+    floors = noise_floors(task, variances, shift + offset)
     usual = np.where(variances > 0.0, variances, variances.mean())
     scale = np.sqrt(specification.per_feature(usual))
     return Units(shift + offset, scale, sums.counts, energies / counts / scale**2, variances), floors / usual
 
 
-def found_start(
-    run: Run,
-    specification: Specification,
-    units: Units,
-    sums: EntrySums,
-    patterns: MaskMoments | None,
-    options: Options,
-) -> Parameters:
+def first_parameters(data: EntryData, specification: Specification, random_state: Any) -> Parameters:
     """A start from second moments of pairs of features, where these are few; else from a sketch of the mean-filled
     data."""
-    if patterns is not None:
-        return _pairwise_start(pairs_of_patterns(patterns), specification, sums.samples, options)
+    units, sums, rng = data.units, data.sums, np.random.default_rng(random_state)
+    if data.patterns is not None:
+        return _pairwise_start(pairs_of_patterns(data.patterns), specification, sums.samples, rng)
     if sums.buckets is not None and len(units.shift) <= PAIRWISE:
-        pairs: PairSums = run(Pass(block_pairs, (units.shift, units.scale), name="pairs"))
-        return _pairwise_start(pairs, specification, sums.samples, options)
-    product, directions = _sketches(run, specification, units, options)
-    return _sketched_start(product, directions, specification, units, sums.samples, options)
+        pairs: PairSums = data.run(Pass(block_pairs, (units.shift, units.scale), name="pairs"))
+        return _pairwise_start(pairs, specification, sums.samples, rng)
+    product, directions = _sketches(data, specification, random_state)
+    return _sketched_start(product / sums.samples, directions, specification, data, rng)
 
 
-def _pairwise_start(pairs: PairSums, specification: Specification, samples: float, options: Options) -> Parameters:
+def _pairwise_start(pairs: PairSums, specification: Specification, samples: float, rng: Any) -> Parameters:
     """The maximum for complete data with these second moments, each from the rows that observe both features.
 
     They need not be those of any data: what is less than the most negative eigenvalue tells nothing, and is raised.
@@ -152,20 +157,19 @@ def _pairwise_start(pairs: PairSums, specification: Specification, samples: floa
         parameters = factors(moments, complete_model).solution.parameters
     else:
         parameters = complete(moments, complete_model)[0].parameters
-    rng = np.random.default_rng(options.random_state)
     # Components that are clipped get a direction of their own, so that no symmetry stays unbroken.
     return parameters._replace(loadings=parameters.loadings + 1e-3 * rng.standard_normal(parameters.loadings.shape))
 
 
-def _sketches(run: Run, specification: Specification, units: Units, options: Options) -> tuple[Array, Array]:
+def _sketches(data: EntryData, specification: Specification, random_state: Any) -> tuple[Array, Array]:
     """The mean-filled Gram matrix times some directions, and these, by passes that begin with random ones."""
-    width, k = sum(specification.sizes), specification.n_components
+    width, k, units = sum(specification.sizes), specification.n_components, data.units
     columns = min(width, k + max(MORE_DIRECTIONS, k))
-    rng = np.random.default_rng(options.random_state)
+    rng = np.random.default_rng(random_state)
     product, captured = rng.standard_normal((width, columns)), 0.0
     for _ in range(SKETCHES):
         directions: Array = np.asarray(la.qr(product, mode="economic")[0])
-        product = run(Pass(block_sketch, SketchRequest(directions, units.shift, units.scale), name="sketch"))
+        product = data.run(Pass(block_sketch, SketchRequest(directions, units.shift, units.scale), name="sketch"))
         before, captured = captured, float(top_eigenvalues(directions.T @ product, k).sum())
         if captured - before <= STEADY * captured:
             break
@@ -173,16 +177,15 @@ def _sketches(run: Run, specification: Specification, units: Units, options: Opt
 
 
 def _sketched_start(
-    product: Array, directions: Array, specification: Specification, units: Units, samples: float, options: Options
+    product: Array, directions: Array, specification: Specification, data: EntryData, rng: Any
 ) -> Parameters:
     """Loadings and noise from the sketch of the mean-filled data, a little stirred."""
-    known = units.counts / samples
+    known = data.units.counts / data.sums.samples
     if known.mean() < MOSTLY:
-        loadings = _leading(product / samples, directions, specification.n_components)
+        loadings = _leading(product, directions, specification.n_components)
         noise = _pooled(np.maximum(1.0 - (loadings**2).sum(axis=1), SMALLEST_NOISE), specification)
     else:
-        loadings, noise = _factored(product / samples, directions, known, units.spread, specification)
-    rng = np.random.default_rng(options.random_state)
+        loadings, noise = _factored(product, directions, known, data.units.spread, specification)
     # Components that the sketch does not see get a direction of their own, so that no symmetry stays unbroken.
     loadings += 1e-3 * rng.standard_normal(loadings.shape)
     return Parameters(loadings, np.zeros(len(loadings)), np.maximum(noise, specification.floors))

@@ -1,60 +1,350 @@
-"""A mixture: accelerated EM with responsibilities, one pass an iteration."""
+"""A mixture: accelerated EM with responsibilities, one pass an iteration.
+
+Starts are climbed from on some rows that the driver holds, and the best goes on over all of them.  A pass returns the
+EM statistics, from which the driver takes the EM image (PX-EM), the log-likelihood and the gradient; the image is
+extrapolated by Anderson's combination.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from dlatent.arrays import Array
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Features
+from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import CHUNK_BYTES
-from dlatent.passes import Resources, Run
+from dlatent.gaussian.specification import Specification
+from dlatent.operators.sparse import column_sums, rows_about, times
+from dlatent.passes import Pass, Resources, Run
+from dlatent.solvers.ascent import accelerate
 from dlatent.solvers.costs import (
     EXPECTED_ROW_PASSES,
-    GEMM_RATE,
     SOLVE_SECONDS,
-    SPARSE_RATE,
     driver_base,
     pass_seconds,
     placed,
+    product_rate,
     worker_memory,
 )
-from dlatent.solvers.mixture.fit import HELD_STEPS, SUBSET_STEPS, fit_mixture, row_bytes, subset_rows
-from dlatent.solvers.plan import Plan, Problem
-from dlatent.solvers.solution import Report, Solution
+from dlatent.solvers.diagnostics import at_floors, noise_floors, require_variation, unfinished
+from dlatent.solvers.em import textbook_em
+from dlatent.solvers.mixture.statistics import (
+    Mixture,
+    MixtureRequest,
+    MixtureSums,
+    Subset,
+    SubsetRequest,
+    block_mixture,
+    block_subset,
+    canonical_mixture,
+    joined_subsets,
+    maximise_mixture,
+    mixture_slope,
+    mixture_sums,
+)
+from dlatent.solvers.plan import Plan
+from dlatent.solvers.solution import History, Iteration, Report, Solution
 from dlatent.solvers.solver import Solver
-from dlatent.solvers.task import Task
+from dlatent.solvers.task import DataSize, MixtureSize, Task
 
-MAX_PASSES = 300
+SUBSET_BYTES = 16 * 2**20
+"""Rows that the driver holds to climb from several starts."""
+SUBSET_ROWS, SUBSET_ROWS_EACH = 4000, 40
+"""Most of them in all, or for each component of the mixture where that is more."""
+FEWEST_EACH = 10
+HELD_STEPS = 8
+"""Iterations of a start in which each row stays with its centre."""
+SUBSET_STEPS, SUBSET_TOLERANCE = 40, 1e-6
+SMALL_NOISE = 1e-3
+"""Part of a feature's variance in a component below which its noise may be on the way to the floor."""
+SHORTER, LONGER = 0.25, 2.0
+"""How the length of extrapolations changes, in steps of EM, where one was given up and where one was not."""
+LEAST_NOISE = 1e-6
+"""Part of the variance below which there is no noise: without any the likelihood of a mixture has no bound, as a
+component of few samples explains them wholly, and the distances of all others from it are divided by what is left."""
+SHOWN = 5
+"""Components that a piece of advice names."""
+ROUNDING = 1e-14
+"""Relative gain of an iteration that is rounding."""
+CALM = 2
+"""Iterations in a row that must have come near before an extrapolated fit ends."""
 
 
 class MixtureSolver(Solver):
     """About twenty passes, M · D · (K + 1) numbers."""
 
-    name = "mixture"
+    name, most = "mixture", 300
     serves = frozenset({"mixture", "own noise"})
     needs, lacking = frozenset({"mixture"}), "the model is no mixture"
 
-    def plan(self, problem: Problem, machine: Resources) -> Plan:
+    def plan(self, task: Task, machine: Resources) -> Plan:
         """About twenty passes; the driver holds the rows of the starts, and what the acceleration remembers."""
-        columns = problem.mixtures * (problem.n_components + 1)
-        own_noise = 0 if problem.shared else problem.mixtures
-        statistic = 8 * (problem.features * (columns + own_noise) + columns * (problem.n_components + 1))
+        data, k, size = task.data, task.specification.n_components, mixture_size(task)
+        columns = size.components * (k + 1)
+        own_noise = 0 if task.shared else size.components
+        statistic = 8 * (data.features * (columns + own_noise) + columns * (k + 1))
         # The columns that rows meet, a product that is added, and rows with what is made of them.
-        working = 3 * statistic + (3 if problem.shared else 4) * CHUNK_BYTES
-        worker = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * working
-        subset = subset_rows(problem) * row_bytes(problem)
+        working = 3 * statistic + (3 if task.shared else 4) * CHUNK_BYTES
+        worker = worker_memory(task, machine, statistic, 2 * statistic) + machine.threads * working
+        rows = subset_rows(task)
         # Points and images that the acceleration remembers, their differences, and a few statistics (40 measured).
-        driver = driver_base(problem, machine) + 4 * subset + 50 * statistic
-        plan = placed(self.name, problem, machine, worker, driver)
+        driver = driver_base(task, machine) + 4 * rows * row_bytes(data) + 50 * statistic
+        plan = placed(self.name, task, machine, worker, driver)
 
-        cells = float(problem.nnz) if problem.nnz is not None else float(problem.samples) * problem.features
-        flops = 4.0 * cells * (columns + own_noise) + 40.0 * problem.samples * columns
-        rate, passes = SPARSE_RATE if problem.nnz is not None else GEMM_RATE, EXPECTED_ROW_PASSES
-        work = pass_seconds(problem, machine, flops, rate, passes, 1 if plan.cached else passes)
+        flops = 4.0 * data.entries * (columns + own_noise) + 40.0 * data.samples * columns
+        rate, passes = product_rate(data), EXPECTED_ROW_PASSES
+        work = pass_seconds(data, machine, flops, rate, passes, 1 if plan.cached else passes)
         # The rows of the starts, each of which meets all columns, and what a step takes for each component at least.
-        step = 8.0 * subset_rows(problem) * (cells / problem.samples + 10.0) * columns / rate
-        solving = problem.starts * (HELD_STEPS + SUBSET_STEPS) * (step + SOLVE_SECONDS * problem.mixtures)
-        return replace(plan, passes=problem.em_passes or passes, work=work, solving=solving, moved=2 * statistic)
+        step = 8.0 * rows * (data.entries / data.samples + 10.0) * columns / rate
+        solving = size.starts * (HELD_STEPS + SUBSET_STEPS) * (step + SOLVE_SECONDS * size.components)
+        return replace(plan, passes=task.em_passes or passes, work=work, solving=solving, moved=2 * statistic)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The best maximum that the starts lead to, by accelerated EM, or by textbook EM."""
-        return fit_mixture(run, task, shift, task.settled_options(plan, MAX_PASSES), report)
+        rng = np.random.default_rng(task.random_state)
+        chosen = np.sort(rng.choice(task.data.samples, subset_rows(task), replace=False, shuffle=False))
+        request = SubsetRequest(chosen, shift, task.refuse_zero_rows)
+        subset: Subset = run(Pass(block_subset, request, combine=joined_subsets, name="sums"))
+        count, offset = subset.sums.samples, subset.sums.total / subset.sums.samples
+        starts = [at.start for at in task.specification.group_slices]
+        energy = subset.sums.energy - count * offset**2
+        variances = np.add.reduceat(energy, starts) / count / np.array(task.specification.group_sizes)
+        require_variation(variances, task.specification)
+        floors = noise_floors(task.with_least_floors([LEAST_NOISE]), variances, shift + offset)
+        specification = task.specification.with_floors(floors)
+        task = replace(task, specification=specification)
+        # Constant features, where they are kept, have the unit of their floor.
+        unit = np.sqrt(specification.per_feature(np.maximum(variances, floors)))
+        if task.start is None:
+            start = _best_start(subset.rows, task, shift, unit, rng)
+        else:
+            assert task.start.weights is not None
+            start = Mixture(task.start.weights, *task.start.parameters[:3]).moved(-shift).at_least(floors)
+        em = _MixtureEM(
+            lambda point: run(Pass(block_mixture, MixtureRequest(point, shift), name="mixture")), task, unit, report
+        )
+        best, value, converged = em.textbook(start) if task.textbook else em.accelerated(start)
+        mixture = canonical_mixture(best.moved(shift), specification)
+        at_floor = [at_floors(component, specification) for component in mixture.components]
+        return Solution(
+            Parameters(mixture.loadings, mixture.mean, mixture.noise_variance),
+            specification,
+            value,
+            tuple(em.history),
+            converged,
+            len(em.history),
+            tuple(low for component in at_floor for low in component),
+            int(count),
+            (int(count),),
+            (float(variances.mean()),),
+            _advice(mixture, np.array(at_floor), variances, count, tuple(em.history), task, converged=converged),
+            weights=mixture.weights,
+        )
+
+
+def mixture_size(task: Task) -> MixtureSize:
+    """Components and starts of a mixture."""
+    assert task.mixture is not None
+    return task.mixture
+
+
+def subset_rows(task: Task) -> int:
+    """How many rows the driver holds for the starts."""
+    components = mixture_size(task).components
+    wanted = max(SUBSET_ROWS, SUBSET_ROWS_EACH * components)
+    room = max(SUBSET_BYTES // row_bytes(task.data), FEWEST_EACH * components)
+    return int(min(task.data.samples, wanted, room))
+
+
+def row_bytes(data: DataSize) -> int:
+    """Bytes of a row in double precision, of a sparse one on average."""
+    return 8 * data.features if data.nnz is None else 12 * max(1, -(-data.nnz // data.samples))
+
+
+def _best_start(parts: Any, task: Task, shift: Array, unit: Array, rng: np.random.Generator) -> Mixture:
+    """The best of several starts, each climbed from on some rows, which come in parts; one in which a component has
+    collapsed is taken only where all have."""
+    dense, specification, size = isinstance(parts[0], np.ndarray), task.specification, mixture_size(task)
+    rows = np.vstack(parts) if dense else sp.csr_array(sp.vstack(parts, format="csr"))
+    climbs = list[tuple[int, float, int, Mixture]]()
+    for number in range(size.starts):
+        start = _from_centres(rows, size.components, shift, specification, unit, rng)
+        em = _MixtureEM(lambda mixture: mixture_sums(rows, MixtureRequest(mixture, shift)), task, unit, None)
+        point, value, _ = em.accelerated(start, SUBSET_STEPS, SUBSET_TOLERANCE)
+        few = point.weights * rows.shape[0] < specification.n_components + 2
+        low = np.array([all(at_floors(component, specification)) for component in point.components])
+        climbs.append((int((few | low).sum()), -value, number, point))
+    return min(climbs)[-1]
+
+
+def _from_centres(
+    rows: Features, mixtures: int, shift: Array, specification: Specification, unit: Array, rng: np.random.Generator
+) -> Mixture:
+    """Components about rows that k-means++ chooses, each of the rows nearest to it; one noise for all, so that a few
+    rows do not draw a component to themselves."""
+    from sklearn.cluster import kmeans_plusplus
+
+    width, k = len(unit), specification.n_components
+    # Distances are in units of the noise groups.
+    moved, rest = rows_about(rows, shift)
+    plain = (moved - rest) / unit if isinstance(moved, np.ndarray) else moved @ sp.diags_array(1.0 / unit)
+    centres, _ = kmeans_plusplus(plain, mixtures, random_state=int(rng.integers(2**31)))
+    nearest = np.argmin((centres**2).sum(axis=1) - 2.0 * times(plain, np.ascontiguousarray(centres.T)), axis=1)
+    assigned = np.eye(mixtures)[nearest]
+    loadings = rng.standard_normal((mixtures, width, k)) * (unit[:, None] / np.sqrt(k))
+    noise = np.tile(unit[[at.start for at in specification.group_slices]] ** 2, (mixtures, 1))
+    middle = np.asarray(column_sums(rows, squared=False) if sp.issparse(rows) else rows.sum(axis=0, dtype=np.float64))
+    mean = np.tile(middle / rows.shape[0] - shift, (mixtures, 1))
+    start = Mixture(np.full(mixtures, 1.0 / mixtures), loadings, mean, noise)
+    for _ in range(HELD_STEPS):
+        sums = mixture_sums(rows, MixtureRequest(start, shift), assigned)
+        start = maximise_mixture(sums, start, specification)
+        start = start._replace(noise_variance=np.tile(start.weights @ start.noise_variance, (mixtures, 1)))
+    return start
+
+
+class _MixtureEM:
+    """EM from one start: the history, and the gradient where the last visit was."""
+
+    def __init__(
+        self,
+        visit: Callable[[Mixture], MixtureSums],
+        task: Task,
+        unit: Array,
+        report: Report | None,
+    ) -> None:
+        self.visit, self.task, self.specification, self.unit = visit, task, task.specification, unit
+        self.history = History(report)
+        self.calm = self.visits = 0
+        self.reach, self.far = np.inf, 0.0
+        first = [at.start for at in self.specification.group_slices]
+        self.lowest = self.specification.floors / unit[first] ** 2
+        self.tried: Array = np.full((), SMALL_NOISE)
+
+    def textbook(self, start: Mixture) -> tuple[Mixture, float, bool]:
+        """Plain EM, until an iteration gains less than the tolerance."""
+
+        def step(point: Mixture) -> tuple[Mixture, float]:
+            sums = self.visit(point)
+            return maximise_mixture(sums, point, self.specification, expand=False), sums.log_likelihood
+
+        return textbook_em(step, start, self.task, self.history)
+
+    def accelerated(
+        self, start: Mixture, most: int | None = None, tolerance: float | None = None
+    ) -> tuple[Mixture, float, bool]:
+        """PX-EM with Anderson acceleration, until little is left by the gradient; in units in which noise groups have
+        the variance 1."""
+        self.tolerance = self.task.tol if tolerance is None else tolerance
+        most = self.task.max_iter if most is None else most
+        end = accelerate(
+            self._step,
+            start.rescaled(1.0 / self.unit),
+            tolerance=0.0,
+            max_evaluations=most,
+            project=lambda point: point.at_least(self.lowest),
+            steer=self._steer,
+        )
+        self.history.end(end.value)
+        return end.point.rescaled(self.unit), end.value, end.converged
+
+    def _step(self, point: Mixture) -> tuple[Mixture, float]:
+        self.visits += 1
+        at = point.rescaled(self.unit)
+        sums = self.visit(at)
+        self.samples = float(sums.counts.sum())
+        self.slope = mixture_slope(sums, at, self.specification)
+        return maximise_mixture(sums, at, self.specification).rescaled(1.0 / self.unit), sums.log_likelihood
+
+    def _steer(self, point: Mixture, candidate: Mixture, image: Mixture, value: float) -> Mixture | None:
+        """Anderson's combination where it leads up, else the image of EM; half of its slope is the estimate of what is
+        left to gain."""
+        candidate = self._near(point, candidate, image)
+        ahead = candidate.rescaled(self.unit).flatten() - point.rescaled(self.unit).flatten()
+        promise, size = 0.5 * float(self.slope @ ahead), max(abs(value), self.samples)
+        candidate = candidate if promise > 0.0 else image
+        line = self.history.add(value, promise / size if promise > 0.0 else float("nan"))
+        vanishing = self._vanishing(point)
+        if vanishing.any():
+            self.calm, self.far = 0, 0.0
+            self.tried = np.where(vanishing, _unexplained(point) / 2.0, self.tried)
+            return candidate._replace(noise_variance=np.where(vanishing, self.lowest, candidate.noise_variance))
+        near = line.remaining <= 0.5 * self.tolerance and line.gain <= 100.0 * self.tolerance * size
+        self.calm = self.calm + 1 if near or abs(line.gain) <= ROUNDING * size else 0
+        return None if self.calm >= CALM else candidate
+
+    def _near(self, point: Mixture, candidate: Mixture, image: Mixture) -> Mixture:
+        """The combination, or a point on the way to it from the image where the last one that went so far was given up:
+        along a ridge the first combinations of two points go too far, and without others there are no better ones."""
+        at, end = image.flatten(), candidate.flatten()
+        step = float(np.linalg.norm(at - point.flatten()))
+        far = float(np.linalg.norm(end - at)) / step if step > 0.0 else 0.0
+        given_up, self.visits = self.visits > 1 and self.far > 0.0, 0
+        self.reach = SHORTER * self.far if given_up else LONGER * self.reach
+        self.far = min(far, self.reach)
+        if far <= self.reach:
+            return candidate
+        return point.unflatten(at + (self.reach / far) * (end - at)).at_least(self.lowest)
+
+    def _vanishing(self, point: Mixture) -> np.ndarray:
+        """Small noise variances that the likelihood wants smaller, where their floor has not been tried of late.
+
+        EM takes 1/ε steps to such a floor, and never says that it is near."""
+        count, groups = point.noise_variance.shape
+        end = len(self.slope) - count
+        falling = self.slope[end - count * groups : end].reshape(count, groups) < 0.0
+        low = (_unexplained(point) < self.tried) & (point.noise_variance > 2.0 * self.lowest)
+        return np.asarray(falling & low)
+
+
+def _unexplained(point: Mixture) -> Array:
+    """The noise variances as parts of the variances that the components give to their noise groups (M, groups)."""
+    explained = (point.loadings**2).sum(axis=2)
+    if point.noise_variance.shape[1] == 1:
+        explained = explained.mean(axis=1, keepdims=True)
+    return np.asarray(point.noise_variance / (explained + point.noise_variance))
+
+
+def _advice(
+    mixture: Mixture,
+    at_floor: Any,
+    variances: Array,
+    count: float,
+    history: tuple[Iteration, ...],
+    task: Task,
+    *,
+    converged: bool,
+) -> tuple[str, ...]:
+    """Advice on the fit, one sentence for each thing."""
+    said = [] if converged else [unfinished(history)]
+    held, mixtures = mixture.weights * count, len(mixture.weights)
+    empty = np.flatnonzero(held < 1.0)
+    if len(empty):
+        said.append(
+            f"data: {len(empty)} of {mixtures} components of the mixture hold less than one sample, the others explain "
+            "the data without them; ask for fewer with n_mixtures"
+        )
+    low = np.flatnonzero(at_floor.any(axis=1))
+    if len(low):
+        several = at_floor.shape[1] > 1
+        each = [
+            f"component {m} of {held[m]:.1f} samples"
+            + several * f" in {int(at_floor[m].sum())} of {at_floor.shape[1]} features"
+            for m in low[:SHOWN].tolist()
+        ]
+        said.append(
+            f"floor: {len(low)} of {mixtures} components of the mixture have noise variances at their floor "
+            f"({'; '.join(each)}): the likelihood would be higher below, without a bound where a component explains "
+            "its samples wholly; use fewer components, or a higher noise_floor"
+        )
+    lost = (mixture.noise_variance < 1e3 * task.epsilon * variances) & ~at_floor
+    if lost.any():
+        said.append(
+            f"precision: the noise variances of {int(lost.any(axis=1).sum())} of {mixtures} components of the mixture "
+            "are differences of sums and keep few digits; store the data as float64 or use fewer components"
+        )
+    return tuple(said)

@@ -44,12 +44,14 @@ class KrylovSpace:
     complete: bool = True
 
     @classmethod
-    def begin(cls, directions: Array, found: PatternProducts, shift: Array, spare: int = 0) -> Self:
+    def begin(cls, directions: Array, products: PatternProducts, shift: Array, spare: int = 0) -> Self:
         """The subspace of the first directions (D, b), orthonormal, after the pass that asked for the sums too."""
-        assert found.sums is not None
-        product = _centred(found.product[0], directions, found.sums)
+        assert products.sums is not None
+        product = _centred(products.product[0], directions, products.sums)
         inner = _corner(directions, product)
-        return cls(GrowingColumns.of(directions), inner, product, inner, np.eye(len(inner)), found.sums, shift, spare)
+        return cls(
+            GrowingColumns.of(directions), inner, product, inner, np.eye(len(inner)), products.sums, shift, spare
+        )
 
     @property
     def basis(self) -> Array:
@@ -85,8 +87,8 @@ class KrylovSpace:
         self, directions: Sequence[Array], products: tuple[PatternProducts, ...], most: int | None = None
     ) -> Self:
         """With more directions V (D, b), those of `growth`, and their products; O(D b²), `most` is the largest r."""
-        (fresh,), (found,) = directions, products
-        product = _centred(found.product[0], fresh, self.sums)
+        (fresh,), (products_of,) = directions, products
+        product = _centred(products_of.product[0], fresh, self.sums)
         complete = self.complete and fresh.shape[1] == self.newest.shape[1]
         side = self.coupling @ tall.inner(self.newest, fresh) if complete else tall.inner(self.basis, product)
         corner = _corner(fresh, product)
@@ -126,8 +128,10 @@ class KrylovSpace:
         size = len(self.basis) - rank + self.spare
         outside = float(self.sums.energy[0]) - self.samples * float(self.offset @ self.offset)
         outside -= float(np.trace(self.inner))
-        own = PatternMoments(self.samples, np.zeros(rank), self.inner)
-        return Moments((own,), np.zeros(rank), np.array([float(size)]), np.array([max(outside, 0.0) if size else 0.0]))
+        pattern = PatternMoments(self.samples, np.zeros(rank), self.inner)
+        return Moments(
+            (pattern,), np.zeros(rank), np.array([float(size)]), np.array([max(outside, 0.0) if size else 0.0])
+        )
 
     def principal(self, loadings: Array, count: int, view: int = 0) -> Array:
         """The leading principal directions (r, count) outside the span of the loadings (r, K)."""

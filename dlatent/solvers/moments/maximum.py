@@ -29,15 +29,15 @@ from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.spectral import ppca
 from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.operators.tall import fresh_directions
-from dlatent.solvers.acceleration import accelerate
+from dlatent.solvers.ascent import accelerate, ascend
 from dlatent.solvers.best_maximum import best_of, of_views
 from dlatent.solvers.costs import FULL_EIGEN
 from dlatent.solvers.diagnostics import make_solution
-from dlatent.solvers.moments.ascent import ascend
+from dlatent.solvers.em import with_floors
 from dlatent.solvers.moments.reduced_problem import solve
 from dlatent.solvers.moments.subspace import Products, SubspaceFit, search
-from dlatent.solvers.solution import History, Iteration, Options, Report, Solution
-from dlatent.solvers.textbook import with_floors
+from dlatent.solvers.solution import History, Iteration, Report, Solution
+from dlatent.solvers.task import Task
 
 SMALLEST_NOISE = 0.05
 """Part of a feature's variance that a start leaves to the noise at least."""
@@ -51,44 +51,37 @@ NARROW = 4
 hand: what the search in a subspace saves, the next one repeats."""
 
 
-def by_moments(
-    moments: Moments,
-    specification: Specification,
-    options: Options,
-    report: Report | None,
-    *,
-    growing: tuple[int, ...] = (0,),
-) -> Solution:
-    """The maximum from moments, without access to the data; `growing` are the views that a subspace may stand for."""
+def by_moments(moments: Moments, task: Task, report: Report | None) -> Solution:
+    """The maximum from moments, without access to the data."""
+    specification, growing = task.specification, task.growing
     middle = centred(moments, specification.sizes, specification.patterns)
     if not specification.views[0].shared:
-        return by_factors(middle, specification, options, report)
+        return by_factors(middle, task, report)
     small = sum(specification.sizes[view] for view in growing) <= FULL_EIGEN
     if len(specification.views) == 1 and small:
-        floored, variances = with_floors(middle, specification, options)
+        floored, variances = with_floors(middle, task)
         solution = ppca(middle, floored)
         line = Iteration(1, solution.log_likelihood, float("nan"), 0.0, specification.sizes[0])
         if report is not None:
             report(line)
         parameters = solution.parameters._replace(mean=middle.shift)
-        return make_solution(parameters, floored, (line,), options, variances, moments, converged=True)
+        return make_solution(parameters, floored, (line,), task, variances, moments, converged=True)
     # The Gram matrix is at hand, so that further products cost no pass: iterate to rounding.
-    tight = replace(options, tolerance=min(options.tolerance, 1e-13), max_iterations=300)
+    tight = replace(task, tol=min(task.tol, 1e-13), max_iter=300)
     products = gram_products(middle, specification)
     # Starts in a subspace may miss what starts in all of the features find; where these are few, nothing is saved.
     few = NARROW * fresh_directions(specification.n_components)
-    whole = small and (len(growing) > 1 or specification.sizes[0] <= few)
-    state, converged = search(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
-    return finished(state, state.space.lifted(state.solution), options, converged, moments)
+    every_feature = small and (len(growing) > 1 or specification.sizes[0] <= few)
+    state, converged = search(products, tight, middle.shift, report, every_feature=every_feature)
+    return finished(state, state.space.lifted(state.solution), converged, moments)
 
 
-def with_components(
-    rule: str | float, moments: Moments, specification: Specification, options: Options
-) -> Specification:
+def with_components(rule: str | float, moments: Moments, task: Task) -> Specification:
     """The specification of one view with the number of components that a rule chooses, of those that it has at most."""
+    specification = task.specification
     middle = centred(moments, specification.sizes, specification.patterns)
-    complete, variances = middle.patterns[0], with_floors(middle, specification, options)[1]
-    floor = options.floor_parts[0] * float(variances[0])
+    complete, variances = middle.patterns[0], with_floors(middle, task)[1]
+    floor = task.floor_parts[0] * float(variances[0])
     values = top_eigenvalues(complete.gram / complete.samples, len(complete.gram))
     most = specification.n_components
     return replace(
@@ -139,7 +132,6 @@ def _gram_product(
 def finished(
     state: SubspaceFit[Any],
     parameters: Parameters,
-    options: Options,
     converged: bool,
     moments: Moments | None,
     *,
@@ -155,21 +147,21 @@ def finished(
     if state.warm is not None and not state.warm.converged:
         converged = False
     return make_solution(
-        parameters, specification, history, options, variances, counts, converged=converged, checked=checked
+        parameters, specification, history, state.task, variances, counts, converged=converged, checked=checked
     )
 
 
-def by_factors(middle: Moments, specification: Specification, options: Options, report: Report | None) -> Solution:
+def by_factors(middle: Moments, task: Task, report: Report | None) -> Solution:
     """Factor analysis from moments about the mean."""
-    floored, variances = with_floors(middle, specification, options)
+    floored, variances = with_floors(middle, task)
     history = History(report)
-    if len(specification.patterns) == 1:
-        best = factors(middle, floored, history.add, options.random_state)
+    if len(floored.patterns) == 1:
+        best = factors(middle, floored, history.add, task.random_state)
         parameters, converged = best.solution.parameters, best.converged
     else:
-        parameters, converged = _by_patterns(middle, floored, variances, history, options)
+        parameters, converged = _by_patterns(middle, floored, variances, history, task)
     parameters = parameters.moved(middle.shift)
-    return make_solution(parameters, floored, history, options, variances, middle, converged=converged)
+    return make_solution(parameters, floored, history, task, variances, middle, converged=converged)
 
 
 def _by_patterns(
@@ -177,7 +169,7 @@ def _by_patterns(
     specification: Specification,
     variances: Array,
     history: History,
-    options: Options,
+    task: Task,
 ) -> tuple[Parameters, bool]:
     """PX-EM with Anderson acceleration on the moments of all patterns, every feature in units of its spread, then
     quasi-Newton steps, which also settle noise variances at their floors; the start has one for each view."""
@@ -196,7 +188,7 @@ def _by_patterns(
 
     run = accelerate(
         lambda point: em_step(point, scaled, standard),
-        best_of(of_views(scaled, standard), _start(scaled, specification, floors), options.random_state),
+        best_of(of_views(scaled, standard), _start(scaled, specification, floors), task.random_state),
         tolerance=TOLERANCE,
         max_evaluations=MAX_EVALUATIONS,
         project=lambda p: p.at_least(floors),
@@ -205,7 +197,7 @@ def _by_patterns(
     top = ascend(run.point, scaled, standard, tolerance=0.0, max_steps=MAX_STEPS)
     value = top.log_likelihood + jacobian
     # Noise variances on their way to a floor leave little to gain long before their slopes vanish.
-    converged = top.converged or top.log_likelihood - run.value <= options.tolerance * abs(value)
+    converged = top.converged or top.log_likelihood - run.value <= task.tol * abs(value)
     if value > history[-1].log_likelihood:
         history.add(value)
     return top.parameters.rescaled(spread, spread), converged or run.converged

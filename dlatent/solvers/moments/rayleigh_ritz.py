@@ -48,19 +48,21 @@ class Subspace:
         cls,
         patterns: tuple[tuple[int, ...], ...],
         directions: Sequence[Array],
-        found: tuple[PatternProducts, ...],
+        first_products: tuple[PatternProducts, ...],
         shift: Array,
         spare: int = 0,
     ) -> Self:
         """The subspace after the first pass, which asked for the sums too."""
-        sums = tuple(part.sums for part in found if part.sums is not None)
+        sums = tuple(part.sums for part in first_products if part.sums is not None)
         basis = tuple(map(GrowingColumns.of, directions))
-        products = tuple(tuple(map(GrowingColumns.of, part.product)) for part in found)
+        products = tuple(tuple(map(GrowingColumns.of, part.product)) for part in first_products)
         inner = tuple(
-            _corners([directions[view] for view in own], part.product)
-            for own, part in zip(patterns, found, strict=True)
+            _corners([directions[view] for view in pattern], part.product)
+            for pattern, part in zip(patterns, first_products, strict=True)
         )
-        totals = tuple(_inner_totals(own, directions, part.total) for own, part in zip(patterns, sums, strict=True))
+        totals = tuple(
+            _inner_totals(pattern, directions, part.total) for pattern, part in zip(patterns, sums, strict=True)
+        )
         return cls(patterns, basis, products, inner, totals, sums, shift, spare)
 
     @property
@@ -71,7 +73,7 @@ class Subspace:
     @property
     def products(self) -> tuple[tuple[Array, ...], ...]:
         """P of each pattern and view of it."""
-        return tuple(tuple(columns.matrix for columns in own) for own in self.product_columns)
+        return tuple(tuple(columns.matrix for columns in columns_of) for columns_of in self.product_columns)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -90,13 +92,13 @@ class Subspace:
 
     def rows(self, pattern: int, view: int) -> slice:
         """Where the features of a view are among those of a pattern."""
-        own = self.patterns[pattern]
-        start = sum(self.sizes[other] for other in own[: own.index(view)])
+        views = self.patterns[pattern]
+        start = sum(self.sizes[other] for other in views[: views.index(view)])
         return slice(start, start + self.sizes[view])
 
     def having(self, view: int) -> list[tuple[int, int]]:
         """The patterns that have a view, and its place in each."""
-        return [(p, own.index(view)) for p, own in enumerate(self.patterns) if view in own]
+        return [(p, pattern.index(view)) for p, pattern in enumerate(self.patterns) if view in pattern]
 
     def count(self, view: int) -> float:
         """Number of samples that have a view."""
@@ -117,7 +119,7 @@ class Subspace:
 
     def crossing(self, view: int, other: int) -> list[Array]:
         """Σ(x_v−s_v)((x_w−s_w)ᵀQ_w) (D_v, r_w) of each pattern that has both views."""
-        both = [p for p, own in enumerate(self.patterns) if view in own and other in own]
+        both = [p for p, pattern in enumerate(self.patterns) if view in pattern and other in pattern]
         return [self.products[p][self.patterns[p].index(other)][self.rows(p, view)] for p in both]
 
     @property
@@ -136,11 +138,11 @@ class Subspace:
         """With more directions, orthonormal and orthogonal to Q_v, and their products; the inner products grow by what
         is new, O(D r b).  `most` is the widest that a view's subspace may become."""
         inner = []
-        for own, old, new in zip(self.patterns, self.inner, products, strict=True):
-            at = slices_of(self.sizes[view] for view in own)
-            corner = _corners([directions[view] for view in own], new.product)
-            views = range(len(own))
-            side = [[tall.inner(self.basis[own[w]], new.product[v][at[w]]) for v in views] for w in views]
+        for pattern, old, new in zip(self.patterns, self.inner, products, strict=True):
+            at = slices_of(self.sizes[view] for view in pattern)
+            corner = _corners([directions[view] for view in pattern], new.product)
+            views = range(len(pattern))
+            side = [[tall.inner(self.basis[pattern[w]], new.product[v][at[w]]) for v in views] for w in views]
             inner.append(
                 tuple(
                     tuple(np.block([[old[w][v], side[w][v]], [side[v][w].T, corner[w][v]]]) for v in views)
@@ -156,43 +158,43 @@ class Subspace:
             ),
             inner=tuple(inner),
             totals=tuple(
-                tuple(map(np.append, old, _inner_totals(own, directions, part.total)))
-                for own, old, part in zip(self.patterns, self.totals, self.sums, strict=True)
+                tuple(map(np.append, old, _inner_totals(pattern, directions, part.total)))
+                for pattern, old, part in zip(self.patterns, self.totals, self.sums, strict=True)
             ),
         )
 
     def restarted(self, keep: Sequence[Array]) -> Self:
         """Thick restart: the subspaces Q_v·keep_v for orthonormal `keep` (r_v, r_v'), with no access to the data."""
-        own = [[keep[view] for view in pattern] for pattern in self.patterns]
+        kept = [[keep[view] for view in pattern] for pattern in self.patterns]
         return replace(
             self,
             basis_columns=tuple(GrowingColumns.of(tall.product(q, k)) for q, k in zip(self.basis, keep, strict=True)),
             product_columns=tuple(
                 tuple(GrowingColumns.of(tall.product(p, k)) for p, k in zip(old, ks, strict=True))
-                for old, ks in zip(self.products, own, strict=True)
+                for old, ks in zip(self.products, kept, strict=True)
             ),
             inner=tuple(
                 tuple(tuple(ks[w].T @ old[w][v] @ ks[v] for v in range(len(ks))) for w in range(len(ks)))
-                for old, ks in zip(self.inner, own, strict=True)
+                for old, ks in zip(self.inner, kept, strict=True)
             ),
             totals=tuple(
-                tuple(k.T @ t for k, t in zip(ks, old, strict=True)) for old, ks in zip(self.totals, own, strict=True)
+                tuple(k.T @ t for k, t in zip(ks, old, strict=True)) for old, ks in zip(self.totals, kept, strict=True)
             ),
         )
 
     def moments(self, specification: Specification) -> Moments:
         """Moments of Qᵀx per pattern about the shift, with the energy of each view outside its span."""
-        found = []
+        patterns = []
         for inner, totals, sums in zip(self.inner, self.totals, self.sums, strict=True):
             gram = np.block([list(row) for row in inner])
-            found.append(PatternMoments(sums.samples, np.concatenate(totals), (gram + gram.T) / 2))
+            patterns.append(PatternMoments(sums.samples, np.concatenate(totals), (gram + gram.T) / 2))
         views = range(len(self.basis))
         spare_size, spare_energy = np.zeros(len(views)), np.zeros(len(views))
         for view in views:
             spare_size[view] = self.sizes[view] - self.ranks[view] + (0 if view else self.spare)
             if spare_size[view]:
                 spare_energy[view] = max(self._outside(view), 0.0)
-        return Moments(tuple(found), np.zeros(sum(self.ranks)), spare_size, spare_energy)
+        return Moments(tuple(patterns), np.zeros(sum(self.ranks)), spare_size, spare_energy)
 
     def _outside(self, view: int) -> float:
         """Σ of squares of a view about its mean, outside the span."""
@@ -243,17 +245,17 @@ class Subspace:
         return orthonormal(np.hstack(candidates), self.basis[view])
 
 
-def _inner_totals(own: Sequence[int], directions: Sequence[Array], total: Array) -> tuple[Array, ...]:
+def _inner_totals(pattern: Sequence[int], directions: Sequence[Array], total: Array) -> tuple[Array, ...]:
     """V_vᵀ Σ(x_v−s_v) (b_v,) of each view of a pattern."""
-    chosen = [directions[view] for view in own]
+    chosen = [directions[view] for view in pattern]
     return tuple(v.T @ total[rows] for v, rows in zip(chosen, slices_of(map(len, chosen)), strict=True))
 
 
-def _corners(own: Sequence[Array], found: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
+def _corners(directions: Sequence[Array], products: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
     """V_wᵀP_v for all pairs of views, symmetric as a whole."""
-    at = slices_of(map(len, own))
-    blocks = [[tall.inner(v, p[rows]) for p in found] for v, rows in zip(own, at, strict=True)]
-    views = range(len(own))
+    at = slices_of(map(len, directions))
+    blocks = [[tall.inner(v, p[rows]) for p in products] for v, rows in zip(directions, at, strict=True)]
+    views = range(len(directions))
     return tuple(tuple((blocks[w][v] + blocks[v][w].T) / 2 for v in views) for w in views)
 
 
@@ -264,10 +266,10 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
     block = np.zeros((space.sizes[view], specification.n_components))
     offset = space.offset(view)
     for pattern, _ in space.having(view):
-        own = space.patterns[pattern]
-        b = pattern_projection(parameters, reduced, own).coefficients
-        mean, rows = parameters.mean[reduced.features_of(own)], space.rows(pattern, view)
-        for other, at in zip(space.products[pattern], slices_of(space.ranks[v] for v in own), strict=True):
+        views = space.patterns[pattern]
+        b = pattern_projection(parameters, reduced, views).coefficients
+        mean, rows = parameters.mean[reduced.features_of(views)], space.rows(pattern, view)
+        for other, at in zip(space.products[pattern], slices_of(space.ranks[v] for v in views), strict=True):
             block += other[rows] @ b[:, at].T
         block -= np.outer(space.sums[pattern].total[rows], b @ mean)
         block -= np.outer(offset, b @ (np.concatenate(space.totals[pattern]) - space.sums[pattern].samples * mean))

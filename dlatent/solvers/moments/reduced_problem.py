@@ -13,8 +13,7 @@ from dlatent.gaussian.moments import Moments, PatternMoments, centred, view_coun
 from dlatent.gaussian.parameters import Maximum, Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.gaussian.spectral import complete
-from dlatent.solvers.acceleration import accelerate, settle
-from dlatent.solvers.moments.ascent import ascend
+from dlatent.solvers.ascent import accelerate, ascend, settle
 from dlatent.solvers.moments.starts import occupied, starting_points, turned
 
 TOLERANCE = 1e-13
@@ -45,7 +44,7 @@ NOISY_FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class Warm:
-    """What the last solve leaves for the next: its parameters (about the shift) and the noises of its best maxima;
+    """The result of a solve for the next one: its parameters (about the shift) and the noises of its best maxima;
     `searched` where it came from all starts, and there is nothing to find for them again in the same space."""
 
     parameters: Parameters
@@ -74,11 +73,11 @@ def solve(
     offset = middle.shift - moments.shift
     if len(specification.patterns) == 1:
         starts = () if warm is None or thorough else warm.noises
-        found = complete(middle, specification, starts)
+        maxima = complete(middle, specification, starts)
         if thorough and len(specification.views) > 1 and not specification.fixed:
-            found[0] = _settled(found[0], middle, specification)
-        noises = tuple(s.parameters.noise_variance for s in found[:KEPT_MAXIMA])
-        best = Maximum(found[0].parameters.moved(offset), found[0].log_likelihood)
+            maxima[0] = _settled(maxima[0], middle, specification)
+        noises = tuple(s.parameters.noise_variance for s in maxima[:KEPT_MAXIMA])
+        best = Maximum(maxima[0].parameters.moved(offset), maxima[0].log_likelihood)
         return best, Warm(best.parameters, noises, converged=True)
     units = _units(middle, specification)
     scaled, standard = _in_units(middle, specification, units)
@@ -112,13 +111,13 @@ def _units(moments: Moments, specification: Specification) -> Array:
 def _in_units(moments: Moments, specification: Specification, units: Array) -> tuple[Moments, Specification]:
     """Moments about the means and the model with each view in its unit."""
     inverse = np.repeat(1.0 / units, specification.sizes)
-    found = []
+    patterns = []
     for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
-        own = inverse[specification.features_of(pattern)]
-        found.append(PatternMoments(part.samples, part.total * own, part.gram * own * own[:, None]))
+        scale = inverse[specification.features_of(pattern)]
+        patterns.append(PatternMoments(part.samples, part.total * scale, part.gram * scale * scale[:, None]))
     energy = moments.spare_energy / units / units
     floors = specification.floors / units / units
-    return moments._replace(patterns=tuple(found), spare_energy=energy), specification.with_floors(floors)
+    return moments._replace(patterns=tuple(patterns), spare_energy=energy), specification.with_floors(floors)
 
 
 def _times(parameters: Parameters, specification: Specification, units: Array) -> Parameters:
@@ -127,7 +126,7 @@ def _times(parameters: Parameters, specification: Specification, units: Array) -
 
 
 def _jacobian(moments: Moments, specification: Specification, units: Array) -> float:
-    """What the log-likelihood in units is more than that of the data."""
+    """Log-likelihood in units less that of the data."""
     counts = view_counts(moments, specification.patterns, len(units))
     return float((counts * (np.array(specification.sizes) + moments.spare_size)) @ np.log(units))
 
@@ -151,20 +150,20 @@ def _highest(
     starts: list[Parameters], moments: Moments, specification: Specification, tolerance: float
 ) -> tuple[Maximum, bool]:
     """The best maximum that starts lead to.  What comes near one that is known is not followed."""
-    found: list[tuple[Maximum, bool]] = []
+    maxima: list[tuple[Maximum, bool]] = []
 
     def known(seen: Maximum) -> bool:
-        return any(_below(seen, other, moments, specification) for other, _ in found)
+        return any(_below(seen, other, moments, specification) for other, _ in maxima)
 
     for start in starts:
         run, rounds = (Maximum(start, -np.inf), False), ROUNDS
-        if found and tolerance < COARSE and not specification.fixed:
+        if maxima and tolerance < COARSE and not specification.fixed:
             run, rounds = _climb(start, moments, specification, COARSE, known), AFTER_LOOK
         if not known(run[0]):
             run = _climb(run[0].parameters, moments, specification, tolerance, known, rounds)
         if not known(run[0]):
-            found.append(run)
-    return max(found, key=lambda run: run[0].log_likelihood)
+            maxima.append(run)
+    return max(maxima, key=lambda run: run[0].log_likelihood)
 
 
 def _below(seen: Maximum, top: Maximum, moments: Moments, specification: Specification) -> bool:
@@ -184,7 +183,7 @@ def _rounding(solution: Maximum, moments: Moments, specification: Specification)
     sizes, patterns = specification.sizes, specification.patterns
     counts = view_counts(moments, patterns, len(sizes)) * (np.array(sizes) + moments.spare_size)
     variances = view_variances(moments, sizes, patterns)
-    least = np.array([solution.parameters.noise_variance[own].min() for own in specification.noise_slices])
+    least = np.array([solution.parameters.noise_variance[groups].min() for groups in specification.noise_slices])
     return float(np.finfo(float).eps * (counts * variances / least).sum())
 
 
@@ -222,11 +221,11 @@ def _climb(
             best = Maximum(run.point, run.value)
         if settled or not further:
             break
-        found = ascend(best.parameters, moments, specification, tolerance=tolerance, max_steps=further)
-        if found.log_likelihood >= best.log_likelihood:
-            best = Maximum(found.parameters, found.log_likelihood)
+        top = ascend(best.parameters, moments, specification, tolerance=tolerance, max_steps=further)
+        if top.log_likelihood >= best.log_likelihood:
+            best = Maximum(top.parameters, top.log_likelihood)
         # Where that is larger than the tolerance, EM never comes to rest.
-        settled = found.converged or best.log_likelihood - before <= _rounding(best, moments, specification)
+        settled = top.converged or best.log_likelihood - before <= _rounding(best, moments, specification)
         if settled:
             break
         before = best.log_likelihood

@@ -7,7 +7,6 @@ collected (route moments with many features).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -23,15 +22,13 @@ from dlatent.solvers.diagnostics import require_variation, view_floors
 from dlatent.solvers.moments.krylov import KrylovSpace
 from dlatent.solvers.moments.rayleigh_ritz import Subspace
 from dlatent.solvers.moments.reduced_problem import COARSE, TOLERANCE, Warm, solve
-from dlatent.solvers.solution import History, Iteration, Options, Report
+from dlatent.solvers.solution import History, Iteration, Report
+from dlatent.solvers.task import Task
 
-
-class Products(Protocol):
-    """Products of the data with directions (D_v, b_v) of each view, for each pattern, and where asked the sums."""
-
-    def __call__(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
-        """The products."""
-        ...
+Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
+"""Products of the data with directions (D_v, b_v) of each view, for each pattern, and where asked the sums."""
+FeatureSpace = KrylovSpace | Subspace
+"""A space of directions of features."""
 
 
 class Space(Protocol):
@@ -82,37 +79,19 @@ class Space(Protocol):
         ...
 
 
-class FeatureSpace(Space, Protocol):
-    """A space of directions of features: `krylov.KrylovSpace`, `rayleigh_ritz.Subspace`."""
-
-    def lifted(self, parameters: Parameters) -> Parameters:
-        """Parameters of the features, mean about zero, from those in the coordinates of the space."""
-        ...
-
-
 S = TypeVar("S", bound=Space)
 
 
 class SubspaceFit(Generic[S]):
     """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
 
-    def __init__(
-        self,
-        space: S,
-        specification: Specification,
-        options: Options,
-        report: Report | None,
-        growing: tuple[int, ...] = (0,),
-    ) -> None:
-        self.space, self.options, self.growing = space, options, growing
-        self.specification = self._with_floors(specification)
+    def __init__(self, space: S, task: Task, report: Report | None) -> None:
+        self.space, self.task, self.growing = space, task, task.growing
+        variances = require_variation(self.variances(task.specification), task.specification, self.growing)
+        self.specification = task.specification.with_floors(view_floors(task, variances))
         self.history = History(report)
         self.warm: Warm | None = None
         self.solved_ranks = (0,) * len(space.ranks)
-
-    def _with_floors(self, specification: Specification) -> Specification:
-        variances = require_variation(self.variances(specification), specification, self.growing)
-        return specification.with_floors(view_floors(specification, variances, self.options))
 
     def _reduced(self, specification: Specification) -> tuple[Moments, Specification]:
         return self.space.moments(specification), specification.resized(self.space.ranks)
@@ -182,7 +161,7 @@ class SubspaceFit(Generic[S]):
 
 
 def _remaining(gain: float, before: float) -> float:
-    """What a geometric series of gains would still add; NaN while two gains are not known."""
+    """The rest of a geometric series of gains; NaN while two gains are not known."""
     if not np.isfinite(before):
         return float("nan")
     if gain <= 0.0:
@@ -193,39 +172,35 @@ def _remaining(gain: float, before: float) -> float:
 
 def search(
     products: Products,
-    specification: Specification,
+    task: Task,
     shift: Array,
-    options: Options,
     report: Report | None = None,
     *,
-    growing: tuple[int, ...] = (0,),
-    whole: bool = False,
+    every_feature: bool = False,
     spare: int = 0,
 ) -> tuple[SubspaceFit[FeatureSpace], bool]:
     """Grow the subspaces until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
 
-    `shift` is that of the stacked features, `growing` the views that are seen through subspaces; others are whole.
-    With `whole` all are: nothing is left to grow.  `spare` features more than the directions of the first view have
-    share its noise; their energy is in that of the sums.
+    `shift` is that of the stacked features; with `every_feature` no view is seen through a subspace, nothing is left to
+    grow.  `spare` features more than the directions of the first view have share its noise; their energy is in that of
+    the sums.
     """
-    first = _first_directions(specification, () if whole else growing, options)
-    found = products(first, True)
-    space: FeatureSpace
-    if specification.single:
-        space = KrylovSpace.begin(first[0], found[0], shift, spare)
-    else:
-        space = Subspace.begin(specification.patterns, first, found, shift, spare)
-    state: SubspaceFit[FeatureSpace] = SubspaceFit(space, specification, options, report, growing)
-    return state, grow(state, partial(products, sums=False))
-
-
-def _first_directions(specification: Specification, growing: tuple[int, ...], options: Options) -> tuple[Array, ...]:
-    """Random directions of the views that grow, all of the others."""
-    rng, k = np.random.default_rng(options.random_state), specification.n_components
-    return tuple(
-        first_directions(size, k, rng) if view in growing else np.eye(size)
+    specification, rng = task.specification, np.random.default_rng(task.random_state)
+    # Random directions of the views that grow, all of the others.
+    first = tuple(
+        first_directions(size, specification.n_components, rng)
+        if view in task.growing and not every_feature
+        else np.eye(size)
         for view, size in enumerate(specification.sizes)
     )
+    first_products = products(first, True)
+    space: FeatureSpace
+    if specification.single:
+        space = KrylovSpace.begin(first[0], first_products[0], shift, spare)
+    else:
+        space = Subspace.begin(specification.patterns, first, first_products, shift, spare)
+    state: SubspaceFit[FeatureSpace] = SubspaceFit(space, task, report)
+    return state, grow(state, lambda fresh: products(fresh, False))
 
 
 def first_directions(size: int, n_components: int, rng: np.random.Generator) -> Array:
@@ -238,21 +213,21 @@ def first_directions(size: int, n_components: int, rng: np.random.Generator) -> 
 
 def grow(state: SubspaceFit[S], products: Callable[[tuple[Array, ...]], Any]) -> bool:
     """Let the space of a fit grow by the products of one pass at a time; whether the maximum is reached."""
-    options, k = state.options, state.specification.n_components
+    task, k = state.task, state.specification.n_components
     width = fresh_directions(k)
-    most = max(options.max_rank, 3 * width)
+    most = max(task.max_rank, 3 * width)
     while True:
         line = state.record(state.solve())
-        whole = state.space.whole
-        if whole or line.remaining <= options.tolerance:
+        complete = state.space.whole
+        if complete or line.remaining <= task.tol:
             # Of one view the problem inside is an eigenproblem, whose solution no other start can better.
             improved = line.log_likelihood if state.specification.single else state.solve(thorough=True)
-            if improved <= line.log_likelihood + options.tolerance * max(abs(improved), 1.0):
+            if improved <= line.log_likelihood + task.tol * max(abs(improved), 1.0):
                 return True
             state.history[-1] = Iteration(line.iteration, improved, line.gain, float("nan"), line.rank)
-            if whole:
+            if complete:
                 return True
-        if len(state.history) >= options.max_iterations:
+        if len(state.history) >= task.max_iter:
             return False
         if any(state.space.ranks[view] + width > most for view in state.growing):
             state.restart(most // 2)

@@ -21,9 +21,9 @@ from dlatent.gaussian.missing_entries.incomplete import Hiding
 from dlatent.operators.sample_precision import SmoothFilter
 from dlatent.operators.sparse import far_part
 from dlatent.passes import Edges, Pass, Run
-from dlatent.solvers.costs import COMPARED_ITERATIONS, COMPARED_STEPS, OVERSAMPLING, compared_together
 from dlatent.solvers.graph.averaged_rows import Averaging, ExpectedRequest, averaged, expected_cells
-from dlatent.solvers.missing.fit import fit_rows
+from dlatent.solvers.graph.costs import COMPARED_ITERATIONS, COMPARED_STEPS, OVERSAMPLING, compared_together
+from dlatent.solvers.missing.solver import fit_rows
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.smoothing.statistics import (
     SmoothingRequest,
@@ -36,24 +36,34 @@ from dlatent.solvers.smoothing.statistics import (
     sent_rows,
     shares,
 )
-from dlatent.solvers.task import Comparison, Task
+from dlatent.solvers.task import Comparison, Relation, Task
 
 CANDIDATES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
 HIDING = Hiding(0.2, 0)
 S = TypeVar("S")
+T = TypeVar("T", bound=Task)
 
 
-def chosen_smoothing(task: Task, plan: Plan, hops: int, run: Run, *, sparse: bool) -> Comparison:
-    """The comparison of all candidates, for a task whose samples are in a graph."""
-    specification = task.specification
-    width, k = specification.sizes[0], specification.n_components
-    count, total, squares = run(Pass(check_and_add, task.options.refuse_zero_rows, name="mean"))
+def with_smoothing(task: T, plan: Plan, run: Run) -> T:
+    """The task with the strength that is chosen from all candidates, for samples in a graph."""
+    assert task.between is not None
+    between, compare = task.between, _averaging if task.missing else _smoothing
+    comparison = compare(task, plan, between.hops, run)
+    strength = CANDIDATES[comparison.chosen]
+    relation = Relation(SmoothFilter(strength, between.hops), between.graph.samples) if strength else None
+    return replace(task, between=replace(between, relation=relation, comparison=comparison))
+
+
+def _smoothing(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
+    """The comparison of all candidates for complete rows."""
+    width, k = task.specification.sizes[0], task.specification.n_components
+    count, total, squares = run(Pass(check_and_add, task.refuse_zero_rows, name="mean"))
     shift = total / count
-    if sparse:
+    if task.data.nnz is not None:
         shift = far_part(shift, np.maximum(squares / count - shift**2, 0.0))
     columns = min(k + OVERSAMPLING, width)
     start: Array = np.asarray(la.qr(np.random.default_rng(0).standard_normal((width, columns)), mode="economic")[0])
-    together = compared_together(task.problem, plan.columns_at_once)
+    together = compared_together(task, plan.columns_at_once)
     groups = [CANDIDATES[at : at + together] for at in range(1, len(CANDIDATES), together)]
     groups[0] = (*CANDIDATES[:1], *groups[0])  # λ = 0 sends nothing
     requests = [SmoothingRequest(group, hops, True, HIDING, shift, ()) for group in groups]
@@ -61,17 +71,16 @@ def chosen_smoothing(task: Task, plan: Plan, hops: int, run: Run, *, sparse: boo
     return compared(np.concatenate(sums))
 
 
-def chosen_averaging(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
+def _averaging(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
     """The comparison of all candidates, where entries are missing."""
-    specification = task.specification
-    options = replace(task.settled_options(plan), max_iterations=COMPARED_STEPS)
-    means: EntrySums = run(Pass(block_entry_sums, np.zeros(specification.sizes[0]), name="mean"))
+    short = replace(task, max_iter=COMPARED_STEPS, textbook=False)
+    means: EntrySums = run(Pass(block_entry_sums, np.zeros(task.specification.sizes[0]), name="mean"))
     shift, sums = means.total / np.maximum(means.counts, 1.0), []
     for smoothing in CANDIDATES:
         averaging = Averaging(SmoothFilter(smoothing, hops) if smoothing else None, shift, HIDING)
-        found = fit_rows(averaged(run, averaging), specification, shift, options)
-        known = found.parameters._replace(mean=np.nan_to_num(found.parameters.mean))
-        sums.append(run(expected_cells(ExpectedRequest(known, found.specification, averaging))))
+        solution = fit_rows(averaged(run, averaging), short, shift)
+        known = solution.parameters._replace(mean=np.nan_to_num(solution.parameters.mean))
+        sums.append(run(expected_cells(ExpectedRequest(known, solution.specification, averaging))))
     return compared(np.concatenate(sums))
 
 
@@ -79,13 +88,13 @@ def _predicted(request: SmoothingRequest, start: Array, k: int, run: Run) -> Arr
     """The sums over hidden cells of some candidates that share their passes."""
     directions, offsets = (start,) * len(request.smoothings), tuple[Array, ...]()
     for _ in range(COMPARED_ITERATIONS):
-        found = run(_pass(fold_smoothed, request._replace(directions=directions), "smoothing"))
-        totals = zip(found.total, found.weight.tolist(), strict=True)
+        sums = run(_pass(fold_smoothed, request._replace(directions=directions), "smoothing"))
+        totals = zip(sums.total, sums.weight.tolist(), strict=True)
         offsets = tuple(total / weight for total, weight in totals)
         # About the weighted mean, as `graph.statistics.centred_product`.
         centred = [
             product - np.outer(total, offset @ v)
-            for product, total, offset, v in zip(found.product, found.total, offsets, directions, strict=True)
+            for product, total, offset, v in zip(sums.product, sums.total, offsets, directions, strict=True)
         ]
         directions = tuple(_leading(one) for one in centred)
     once = request._replace(

@@ -110,19 +110,19 @@ def _pieces(block: Block) -> Iterator[slice]:
 def sent_rows(block: Block, request: SmoothingRequest) -> Array:
     """[(X̃−s)V, 1] (n, b + 1) of each candidate that has neighbours, side by side."""
     block, request = _about(block, request)
-    found = np.empty((block.rows, sum(v.shape[1] + 1 for v in request.moving)))
+    rows = np.empty((block.rows, sum(v.shape[1] + 1 for v in request.moving)))
     for at in _pieces(block):
         x = _with_hidden(block.features[at], block.start + at.start, request)
-        found[at] = np.hstack([_thin(x, v, request) for v in request.moving])
-    return found
+        rows[at] = np.hstack([_thin(x, v, request) for v in request.moving])
+    return rows
 
 
 def _thin(x: Features, directions: Array, request: SmoothingRequest) -> Array:
     return np.column_stack([projected(x, request.shift, directions), np.ones(x.shape[0])])
 
 
-def shares(first: Rows, own: Rows, hop: int, request: SmoothingRequest) -> Rows:
-    """What a hop adds of the first rows, by Horner's scheme for each candidate (see `operators.sample_precision`)."""
+def shares(first: Rows, previous: Rows, hop: int, request: SmoothingRequest) -> Rows:
+    """The share of the first rows that a hop adds, by Horner's scheme for each candidate."""
     ways = request.ways
     last = ways.shape[1] - 1
     widths = [v.shape[1] + 1 for v in request.moving]
@@ -135,11 +135,11 @@ def _arrived(block: Block, at: slice, x: Features, request: SmoothingRequest) ->
     cuts = np.cumsum([v.shape[1] + 1 for v in request.moving])[:-1]
     met = np.asarray(block.exchanged.met)[at]
     parts = zip(np.split(met, cuts, axis=1), request.ways[:, -1], strict=True)
-    found = []
+    arrived = []
     for smoothing, v in zip(request.smoothings, request.directions, strict=True):
         part, factor = next(parts) if smoothing else (_thin(x, v, request), 1.0)
-        found.append(part * factor)
-    return found
+        arrived.append(part * factor)
+    return arrived
 
 
 def fold_smoothed(block: Block, request: SmoothingRequest) -> SmoothedProducts:
@@ -177,7 +177,7 @@ class ScoreSums(NamedTuple):
 
 
 def fold_scores(block: Block, request: SmoothingRequest) -> ScoreSums:
-    """What rows are made of scores by; O(nnz b) or O(n D b) for each candidate."""
+    """The sums by which rows are made of scores; O(nnz b) or O(n D b) for each candidate."""
     block, request = _about(block, request)
     widths = [v.shape[1] + 1 for v in request.directions]
     moved = np.zeros((2, block.features.shape[1], sum(widths)))
@@ -187,15 +187,15 @@ def fold_scores(block: Block, request: SmoothingRequest) -> ScoreSums:
         x = _with_hidden(rows, block.start + at.start, request)
         scores = [np.column_stack([z, np.ones(len(z))]) for z in _scores(block, at, x, request)]
         together = partial(_rows_of, np.hstack(scores))
-        for own, cells in zip(moved, (x, rows), strict=True):
-            own += weighted_sums(cells, request.shift, together, energies=False)[0]
+        for sums, cells in zip(moved, (x, rows), strict=True):
+            sums += weighted_sums(cells, request.shift, together, energies=False)[0]
         grams = [gram + z.T @ z for gram, z in zip(grams, scores, strict=True)]
-    seen, all_cells = (tuple(map(np.array, np.split(own, np.cumsum(widths)[:-1], axis=1))) for own in moved)
+    seen, all_cells = (tuple(map(np.array, np.split(sums, np.cumsum(widths)[:-1], axis=1))) for sums in moved)
     return ScoreSums(seen, all_cells, tuple(grams))
 
 
 def score_maps(sums: ScoreSums, part: float) -> tuple[Array, ...]:
-    """What rows about the shift are made of [Z, 1] by (D, b + 1), of each candidate, where a part of cells is hidden.
+    """The maps (D, b + 1) from [Z, 1] to rows about the shift, of each candidate, where a part of cells is hidden.
 
     The cells that are seen, of which the scores are made, give the regression of rows on scores up to its size, in
     its singular directions LSRᵀ; the hidden ones give the size of each, diag(LᵀB R) for their regression B, so that
@@ -221,19 +221,19 @@ def fold_predicted(block: Block, request: SmoothingRequest) -> Array:
     """Of each candidate and each set of rows the sums of 1, x, x², p, p² and xp over hidden cells x and what is
     predicted of them, p, both about the shift (C, FOLDS, 6)."""
     block, request = _about(block, request)
-    found = np.zeros((len(request.directions), FOLDS, 6))
+    totals = np.zeros((len(request.directions), FOLDS, 6))
     for at in _pieces(block):
         rows, start = block.features[at], block.start + at.start
         scores = _scores(block, at, _with_hidden(rows, start, request), request)
         sets, places = (start + np.arange(rows.shape[0])) % FOLDS, hidden_cells(rows, start, request.hiding)
-        for own, z, made in zip(found, scores, request.maps, strict=True):
-            loadings, intercept = made[:, :-1], made[:, -1]
+        for total, z, score_map in zip(totals, scores, request.maps, strict=True):
+            loadings, intercept = score_map[:, :-1], score_map[:, -1]
             if isinstance(rows, sp.csr_array):
                 sums = _sparse_sums(rows, places, z, loadings, intercept, request.hiding.part)
             else:
                 sums = _dense_sums(rows - request.shift, places, z, loadings, intercept)
-            np.add.at(own, sets, sums)
-    return found
+            np.add.at(total, sets, sums)
+    return totals
 
 
 def _dense_sums(values: Array, places: Truths, scores: Array, loadings: Array, middle: Array) -> Array:
@@ -247,8 +247,8 @@ def _sparse_sums(x: sp.csr_array, places: Truths, scores: Array, loadings: Array
     n, columns = x.shape[0], x.indices
     rows, values = np.repeat(np.arange(n), np.diff(x.indptr)), np.asarray(x.data, dtype=np.float64)
     predicted = middle[columns]
-    for own, across in zip(scores.T, loadings.T, strict=True):
-        predicted += own[rows] * across[columns]
+    for scores_of, across in zip(scores.T, loadings.T, strict=True):
+        predicted += scores_of[rows] * across[columns]
 
     def summed(terms: Array) -> Array:
         return np.asarray(np.bincount(rows, weights=terms, minlength=n), dtype=np.float64)
@@ -260,8 +260,8 @@ def _sparse_sums(x: sp.csr_array, places: Truths, scores: Array, loadings: Array
         squares + 2.0 * scores @ (loadings.T @ middle) + middle @ middle,
     )
     count, first, second = (
-        summed(places * term) + part * (whole - summed(term))
-        for term, whole in zip((np.ones_like(values), predicted, predicted**2), everywhere, strict=True)
+        summed(places * term) + part * (everything - summed(term))
+        for term, everything in zip((np.ones_like(values), predicted, predicted**2), everywhere, strict=True)
     )
     stored = [summed(places * term) for term in (values, values**2, values * predicted)]
     return np.column_stack([count, stored[0], stored[1], first, second, stored[2]])
@@ -273,14 +273,14 @@ def compared(sums: Array) -> Comparison:
     The standard error is that of the jackknife over the sets of rows.  Where no candidate predicts anything, and
     without variation, nothing is known, and the first one is taken.
     """
-    whole = _correlations(sums.sum(axis=1))
+    correlation = _correlations(sums.sum(axis=1))
     without = np.stack([_correlations(sums.sum(axis=1) - sums[:, one]) for one in range(FOLDS)])
-    best = int(whole.argmax())
+    best = int(correlation.argmax())
     differences = without[:, [best]] - without
     spread = ((differences - differences.mean(axis=0)) ** 2).sum(axis=0)
     error = np.sqrt((FOLDS - 1) / FOLDS * spread)
-    chosen = int(np.flatnonzero(whole[best] - whole <= error)[0]) if whole[best] > 0.0 else 0
-    return Comparison(whole, error, chosen)
+    chosen = int(np.flatnonzero(correlation[best] - correlation <= error)[0]) if correlation[best] > 0.0 else 0
+    return Comparison(correlation, error, chosen)
 
 
 def _correlations(sums: Array) -> Array:
@@ -288,5 +288,5 @@ def _correlations(sums: Array) -> Array:
     count, x, xx, p, pp, xp = sums.T
     count = np.maximum(count, 1.0)
     scale = np.sqrt(np.maximum(xx - x * x / count, 0.0) * np.maximum(pp - p * p / count, 0.0))
-    found: Array = np.divide(xp - x * p / count, scale, out=np.zeros_like(scale), where=scale > 0.0)
-    return found
+    correlations: Array = np.divide(xp - x * p / count, scale, out=np.zeros_like(scale), where=scale > 0.0)
+    return correlations

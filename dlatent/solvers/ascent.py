@@ -1,0 +1,279 @@
+"""Ways up a likelihood: Anderson acceleration of EM with a safeguard, and quasi-Newton steps where EM creeps.
+
+An EM map F is applied to the parameters as one vector v = (W, μ, log ψ); the next point is the combination of the last
+few images whose residuals F(v) − v cancel best.  A point whose likelihood falls below that of the last accepted one is
+given up for the plain image of the latter, which EM guarantees not to be worse, and the memory is cleared.
+Source: Walker and Ni (2011); the safeguard and the ridge as measured in the project's notes on numerics.
+
+EM takes z for known where a view has hardly any noise, and then moves by a part σ² of what it should: where K reaches
+a view's features it needs thousands of steps for what the gradient sees at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+import scipy.optimize as opt
+from scipy.linalg import lapack
+
+from dlatent.arrays import Array
+from dlatent.gaussian.expectation import LOG_2PI
+from dlatent.gaussian.moments import Moments, view_variances
+from dlatent.gaussian.parameters import LARGEST_LOG, Parameters
+from dlatent.gaussian.specification import Specification
+
+DIVERGED = 1e3
+"""A residual so many times the smallest one leads away."""
+DEPENDENT = 1e-14
+"""Eigenvalues of inner products of unit vectors below this part of the largest are rounding."""
+
+
+class Point(Protocol):
+    """Parameters that can be written as one vector and back."""
+
+    def flatten(self) -> Array:
+        """The coordinates as one vector."""
+        ...
+
+    def unflatten(self, vector: Array) -> Self:
+        """The point with these coordinates."""
+        ...
+
+
+T = TypeVar("T", bound=Point)
+
+
+@dataclass(frozen=True)
+class Accelerated(Generic[T]):
+    """The best point found, its log-likelihood, the maps applied and whether the tolerance was met."""
+
+    point: T
+    value: float
+    evaluations: int
+    converged: bool
+
+
+def _mixture(points: list[Array], images: list[Array], ridge: float) -> Array:
+    """Anderson's combination of the stored images (type II, differences, Tikhonov)."""
+    residuals = [image - point for point, image in zip(points, images, strict=True)]
+    changes = np.stack([b - a for a, b in pairwise(residuals)], axis=1)
+    moves = np.stack([b - a for a, b in pairwise(images)], axis=1)
+    normal = changes.T @ changes
+    normal[np.diag_indices_from(normal)] += ridge * max(float(np.trace(normal)), np.finfo(float).tiny)
+    weights = np.linalg.lstsq(normal, changes.T @ residuals[-1], rcond=None)[0]
+    return np.asarray(images[-1] - moves @ weights)
+
+
+def accelerate(
+    step: Callable[[T], tuple[T, float]],
+    start: T,
+    *,
+    tolerance: float,
+    max_evaluations: int,
+    window: int = 8,
+    ridge: float = 1e-12,
+    patience: int = 3,
+    project: Callable[[T], T] = lambda point: point,
+    steer: Callable[[T, T, T, float], T | None] = lambda point, candidate, image, value: candidate,
+) -> Accelerated[T]:
+    """Iterate `step` (point → image, value of the point) to convergence of the value.
+
+    Stops when the value changed by less than `tolerance` · max(1, |value|) in `patience` consecutive steps.
+    `steer` gets each accepted point, the extrapolation, the point's image and its value, and says where to go next, or
+    None to stop.
+    `project` puts an extrapolated point back among the admissible ones (noise floors).
+    """
+    point, value, image = start, -np.inf, start
+    points: list[Array] = []
+    images: list[Array] = []
+    candidate, calm = start, 0
+    for evaluation in range(1, max_evaluations + 1):
+        next_image, next_value = step(candidate)
+        if not next_value >= value - 1e-13 * abs(value) and points:
+            points, images = [], []
+            candidate = image
+            # The plain image of the last good point cannot be worse; if rounding says it is, nothing is left to gain.
+            if evaluation == max_evaluations:
+                break
+            next_image, next_value = step(candidate)
+        small = abs(next_value - value) <= tolerance * max(1.0, abs(value))
+        calm = calm + 1 if small else 0
+        point, value, image = candidate, next_value, next_image
+        if calm >= patience:
+            return Accelerated(point, value, evaluation, True)
+        points.append(point.flatten())
+        images.append(image.flatten())
+        points, images = points[-window:], images[-window:]
+        if len(points) > 1:
+            mixed = _mixture(points, images, ridge)
+            candidate = project(image.unflatten(mixed)) if np.isfinite(mixed).all() else image
+        else:
+            candidate = image
+        chosen = steer(point, candidate, image, value)
+        if chosen is None:
+            return Accelerated(point, value, evaluation, True)
+        candidate = chosen
+    return Accelerated(point, value, max_evaluations, False)
+
+
+def settle(
+    step: Callable[[T], tuple[T, float]],
+    start: T,
+    *,
+    tolerance: float,
+    max_evaluations: int,
+    window: int = 16,
+    project: Callable[[T], T] = lambda point: point,
+) -> T:
+    """Iterate a converged map until the point itself stands still: its value is flat to rounding long before.
+
+    Anderson's combinations by least squares, without a safeguard; the point with the smallest residual is returned, and
+    the start where none is smaller.  Stops when the residual is below `tolerance` · ‖point‖, and where `window` steps
+    have not halved it: what is left is rounding.
+    """
+    point, best, least, halved, at_half = start, start, np.inf, 0, np.inf
+    points: list[Array] = []
+    residuals: list[Array] = []
+    for number in range(max_evaluations):
+        vector = point.flatten()
+        residual = step(point)[0].flatten() - vector
+        size = float(np.linalg.norm(residual))
+        if not np.isfinite(size) or size > DIVERGED * least:
+            break
+        if size < least:
+            best, least = point, size
+        if size <= 0.5 * at_half:
+            halved, at_half = number, size
+        if size <= tolerance * float(np.linalg.norm(vector)) or number - halved >= window:
+            break
+        points, residuals = [*points, vector][-window:], [*residuals, residual][-window:]
+        image = vector + residual
+        if len(points) > 1:
+            changes = np.stack([b - a for a, b in pairwise(residuals)])
+            moves = np.stack([b - a for a, b in pairwise(points)]) + changes
+            # Of unit length they may be squared: a tall decomposition would cost more than the step.
+            scale = 1.0 / np.maximum(np.linalg.norm(changes, axis=1), np.finfo(float).tiny)
+            changes *= scale[:, None]
+            weights = np.linalg.lstsq(changes @ changes.T, changes @ residual, rcond=DEPENDENT)[0]
+            image = image - (weights * scale) @ moves
+        point = project(point.unflatten(image))
+    return best
+
+
+GRADIENT = 1e-10
+"""Largest derivative of the log-likelihood per sample at which the search ends, loadings in units of the spread."""
+SMALL_GRADIENT = 1e-4
+"""Largest derivative where rounding ends the search."""
+MEMORY = 20
+REFUSED = 1e300
+"""Minus the likelihood where it cannot be computed: the line search turns back."""
+
+
+class Ascent(NamedTuple):
+    """Where the search ended, the log-likelihood there, and whether the gradient vanishes."""
+
+    parameters: Parameters
+    log_likelihood: float
+    converged: bool
+
+
+class _Objective:
+    """Minus the log-likelihood per sample by (W, μ, log ψ), W and μ in units of the views' spreads, and its gradient.
+
+    With B = M⁻¹WᵀΨ⁻¹ and S = Σ(x−μ)(x−μ)ᵀ of a pattern, C⁻¹W = Bᵀ and C⁻¹ = Ψ⁻¹ − Ψ⁻¹WB:
+    ∂/∂W = C⁻¹SBᵀ − nBᵀ,  ∂/∂μ = C⁻¹Σ(x−μ),  ∂/∂ψ = ½ diag(C⁻¹SC⁻¹ − nC⁻¹).
+    """
+
+    def __init__(self, moments: Moments, specification: Specification) -> None:
+        self.moments, self.specification = moments, specification
+        self.at = [specification.features_of(pattern) for pattern in specification.patterns]
+        self.diagonals = [np.diag(part.gram).copy() for part in moments.patterns]
+        self.count = float(sum(part.samples for part in moments.patterns))
+        seen = np.zeros(len(specification.views))
+        for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
+            seen[list(pattern)] += part.samples
+        self.spare = bool(moments.spare_size.any())
+        self.spare_cells = seen * moments.spare_size
+        variances = view_variances(moments, specification.sizes, specification.patterns)
+        self.unit = np.repeat(np.sqrt(np.where(variances > 0.0, variances, 1.0)), specification.sizes)
+        self.firsts = [at.start for at in specification.group_slices]
+
+    def vector(self, parameters: Parameters) -> Array:
+        """Parameters as coordinates of the search."""
+        loadings = parameters.loadings / self.unit[:, None]
+        return np.concatenate([loadings.ravel(), parameters.mean / self.unit, np.log(parameters.noise_variance)])
+
+    def parameters(self, vector: Array) -> Parameters:
+        """Inverse of `vector`."""
+        width, k = len(self.unit), self.specification.n_components
+        return Parameters(
+            vector[: width * k].reshape(width, k) * self.unit[:, None],
+            vector[width * k : width * (k + 1)] * self.unit,
+            np.exp(np.clip(vector[width * (k + 1) :], -LARGEST_LOG, LARGEST_LOG)),
+        )
+
+    def __call__(self, vector: Array) -> tuple[float, Array]:
+        """Minus the log-likelihood per sample, and its gradient."""
+        loadings, mean, noise = self.parameters(vector)[:3]
+        each = self.specification.per_feature(noise)
+        value, by_loadings, by_mean, by_each = 0.0, np.zeros_like(loadings), np.zeros_like(mean), np.zeros_like(each)
+        for part, at, diagonal in zip(self.moments.patterns, self.at, self.diagonals, strict=True):
+            w, m, psi, n = loadings[at], mean[at], each[at], part.samples
+            scaled = w / psi[:, None]
+            factor, failed = lapack.dpotrf(np.eye(w.shape[1]) + w.T @ scaled)
+            if failed:
+                return REFUSED, np.zeros_like(vector)
+            b = lapack.dpotrs(factor, scaled.T)[0]
+            rest = part.total - n * m
+            moved = part.gram @ b.T - np.outer(part.total, b @ m) - np.outer(m, b @ rest)
+            squares = diagonal - m * (part.total + rest)
+            inner = scaled @ (b @ moved)
+            log_determinant = np.log(psi).sum() + 2.0 * np.log(np.diag(factor)).sum()
+            trace = (squares / psi).sum() - (moved * scaled).sum()
+            value -= 0.5 * (n * (len(psi) * LOG_2PI + log_determinant) + trace)
+            by_loadings[at] += moved / psi[:, None] - inner - n * b.T
+            by_mean[at] += rest / psi - scaled @ (b @ rest)
+            residual = squares / psi / psi - ((2.0 * moved / psi[:, None] - inner) * scaled).sum(axis=1)
+            by_each[at] += 0.5 * (residual - n / psi + n * (scaled * b.T).sum(axis=1))
+        by_noise = np.add.reduceat(by_each, self.firsts) * noise
+        if self.spare:
+            energy = self.moments.spare_energy / noise
+            value -= 0.5 * float((self.spare_cells * (LOG_2PI + np.log(noise)) + energy).sum())
+            by_noise -= 0.5 * (self.spare_cells - energy)
+        gradient = np.concatenate([(by_loadings * self.unit[:, None]).ravel(), by_mean * self.unit, by_noise])
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return REFUSED, np.zeros_like(vector)
+        return -float(value) / self.count, -gradient / self.count
+
+
+def ascend(
+    start: Parameters, moments: Moments, specification: Specification, *, tolerance: float, max_steps: int
+) -> Ascent:
+    """The maximum near a point by L-BFGS, noise variances at or above their floors; `tolerance` is the relative gain of
+    a step that ends the search.  Moments must be about the means."""
+    objective = _Objective(moments, specification)
+    first = objective.vector(start)
+    low = np.full(len(first), -np.inf)
+    low[-len(start.noise_variance) :] = np.log(np.maximum(specification.floors, np.finfo(float).tiny))
+    with np.errstate(all="ignore"):
+        best = opt.minimize(
+            objective,
+            np.maximum(first, low),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=opt.Bounds(low, np.inf),
+            options={
+                "ftol": tolerance / 10.0,
+                "gtol": GRADIENT,
+                "maxiter": max_steps,
+                "maxfun": 2 * max_steps,
+                "maxcor": MEMORY,
+            },
+        )
+    uphill = np.where(best.x > low, np.abs(best.jac), np.maximum(-best.jac, 0.0))
+    end = objective.parameters(best.x).at_least(specification.floors)
+    return Ascent(end, -float(best.fun) * objective.count, bool(best.status == 0 or uphill.max() <= SMALL_GRADIENT))

@@ -1,1 +1,0 @@
-"""From inner products of samples."""
