@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
             workers, findings = examine(client)
         for place in map(zarr_location, arguments.stores):
             seen = _asked(client, workers, probe, place, arguments.missing_chunks)
-            stores[place] = {at: asdict(one) for at, one in seen.items() if not isinstance(one, Exception)}
+            stores[place] = {at: one for at, one in seen.items() if not isinstance(one, Exception)}
             findings += _failed(seen, f"read {place}")
             for at, one in stores[place].items():
                 if any(one[name] != stores[place][HERE][name] for name in ("metadata", "first")):

@@ -117,7 +117,12 @@ def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
 
 def spread(work: Work, hop: int, group: Group, first: Share, last: Share, *near: Packed) -> Share:
     """R_k of a group at hop k from its own R₀ and R_{k−1} and those of the groups that it has edges to."""
-    pieces, read = pieces_of(work, group)
+    return _hop(work, hop, *pieces_of(work, group), first, last, near)
+
+
+def _hop(
+    work: Work, hop: int, pieces: Sequence[GroupEdges], read: int, first: Share, last: Share, near: Sequence[Packed]
+) -> Share:
     started, met = perf_counter(), _met_groups(pieces, near)
     with pinned():
         total = _edges(work).keep(first[0], last[0], hop, work.pass_.parameters)
@@ -137,12 +142,12 @@ def _met_groups(pieces: Sequence[GroupEdges], near: Sequence[Packed]) -> list[Ro
 
 def _meet(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> tuple[Exchanged, Tally]:
     """The last hop of a group, for a fold that follows."""
-    met, tally = spread(work, _edges(work).hops, group, first, last, *near)
+    pieces, read = pieces_of(work, group)
+    met, tally = _hop(work, _edges(work).hops, pieces, read, first, last, near)
     if not _edges(work).normalised:
         return Exchanged(first[0], met), tally
-    pieces, read = pieces_of(work, group)
     roots = np.sqrt(degrees(pieces, met.shape[0]))
-    return Exchanged(_scaled(first[0], roots), _scaled(met, roots)), tally.plus(Tally(bytes_read=read))
+    return Exchanged(_scaled(first[0], roots), _scaled(met, roots)), tally
 
 
 def fold_met(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> Share:

@@ -22,6 +22,7 @@ from dlatent.engine.cache import CACHE, measured, owned, read_only, stored
 from dlatent.engine.group import Group
 from dlatent.engine.machine import keep_freed
 from dlatent.errors import DataError, EngineError
+from dlatent.interrupts import interrupt
 from dlatent.order import reduce_tree
 from dlatent.passes import Pass
 
@@ -226,6 +227,9 @@ def read_ahead(
             tally = Tally(bytes_read=measured(features) if first and not read else read, blocks=1, cached=int(not read))
             yield block_of(group, position, features, exchanged), tally
             del current, features
+    except (KeyboardInterrupt, SystemExit):
+        interrupt()  # the read that is under way, too, for which this waits below
+        raise
     finally:
         if isinstance(ahead, Future) and not ahead.cancel():  # a failed pass leaves nothing behind that still reads
             wait([ahead])

@@ -172,8 +172,10 @@ def meet_once(work: Work, groups: Sequence[Group], others: Sequence[Group]) -> t
         # As in every fold, the first value may alias cached blocks or the parameters.
         gained[block.index] = _pairs(work).along(gained[block.index], value) if known else owned(value)
 
+    function: Any = work.pass_.map
+
     def introduce(a: Block, b: Block) -> None:
-        left, right = _called(work, a, b)
+        left, right = function(a, b, work.pass_.parameters)
         give(a, left)
         if a.index != b.index:
             give(b, right)

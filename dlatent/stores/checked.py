@@ -22,6 +22,7 @@ import hashlib
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -127,8 +128,10 @@ class CheckedStore(WrapperStore[Store]):
         _reading.add(reading)
         try:
             kind = "" if key.rpartition("/")[2] in DOCUMENTS else "the chunk "
-            read = partial(self._store.get, key, prototype, part)
-            return await persistent(read, self._store, f"{kind}{key} of {root_of(self)}")
+            place, file = f"{kind}{key} of {root_of(self)}", _local_file(self._store, key)
+            if file is not None and not file.is_file() and file.exists() and not file.is_dir():
+                raise StoreError(f"{place} is a pipe, a socket or a device, which has no end; {COPY_AGAIN}")
+            return await persistent(partial(self._store.get, key, prototype, part), self._store, place)
         except asyncio.CancelledError as error:
             raise StoreError(f"reading {root_of(self)} was interrupted; run again") from error
         finally:
@@ -264,6 +267,13 @@ def root_of(store: Store) -> str:
     if isinstance(store, FsspecStore):
         return masked(str(_filesystem(store).unstrip_protocol(store.path)))
     return masked(str(store))
+
+
+def _local_file(store: Store, key: str) -> Path | None:
+    """The file of a key in a store on a disk."""
+    if isinstance(store, LocalStore):
+        return store.root / key
+    return Path(store.path, key) if isinstance(store, FsspecStore) and "file" in protocols_of(store) else None
 
 
 def protocols_of(store: Store) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ import pytest
 import dlatent
 from dlatent.models import MODELS, hyperparameters
 from dlatent.models.docstrings import SHARED, entries, parsed
-from dlatent.models.hyperparameters import declared
 
 DOCS = Path(__file__).parents[2] / "docs"
 NEEDED = frozenset({"y", "graph"})
@@ -211,7 +210,7 @@ def test_what_a_class_says_itself_goes_before_what_its_bases_say() -> None:
         1
         """
 
-        tol: float = declared.parameter(default=1e-9)
+        tol: float = hyperparameters.parameter(default=1e-9)
 
         @property
         def two_(self) -> int:
@@ -219,7 +218,7 @@ def test_what_a_class_says_itself_goes_before_what_its_bases_say() -> None:
             return 3
 
     Base.__module__ = Own.__module__ = "dlatent.models"
-    sections = parsed(declared.model(Own).__doc__ or "")
+    sections = parsed(hyperparameters.model(Own).__doc__ or "")
     assert list(sections) == ["", "Parameters", "Attributes", "Examples"]
     assert list(entries(sections["Parameters"])) == ["tol"]
     assert entries(sections["Attributes"]) == {

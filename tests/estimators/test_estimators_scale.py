@@ -170,7 +170,7 @@ def test_errors_of_lapack_come_with_advice(make, error, monkeypatch):
         raise error
 
     monkeypatch.setattr("dlatent.solvers.moments.solver.CovarianceSolver.fit", fail)
-    monkeypatch.setattr("dlatent.models.local_linear.embed", fail)
+    monkeypatch.setattr("dlatent.models.embedding.embed", fail)
     with pytest.raises(DlatentError, match="like scales"):
         make().fit(X, client="serial")
 

@@ -85,7 +85,7 @@ class GraphSamples:
         assert self._sums is not None
         return self._sums
 
-    def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+    def products(self, directions: tuple[Array, ...], sums: bool = False) -> tuple[PatternProducts, ...]:
         """NHV of each view, and where asked the sums about the weighted mean, which are kept."""
         energy = self._energy() if sums else 0.0
         parts = list(map(self._run, self._passes(directions[0], sums)))

@@ -94,7 +94,7 @@ def gram_products(moments: Moments, specification: Specification) -> Products:
     pattern."""
     has = next(number for number, pattern in enumerate(specification.patterns) if 0 in pattern)
 
-    def products(directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+    def products(directions: tuple[Array, ...], sums: bool = False) -> tuple[PatternProducts, ...]:
         return tuple(
             _gram_product(
                 part,

@@ -229,7 +229,7 @@ class IndependentSamples:
         views = len(specification.views)
         return Moments(patterns, stacked_shift(self._shift, specification), np.zeros(views), np.zeros(views))
 
-    def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+    def products(self, directions: tuple[Array, ...], sums: bool = False) -> tuple[PatternProducts, ...]:
         """The Gram matrix of each pattern times directions of each view, and where asked the sums."""
         task, patterns = self._task, self._task.specification.patterns
         refuse = task.refuse_zero_rows

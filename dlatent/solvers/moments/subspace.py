@@ -25,10 +25,16 @@ from dlatent.solvers.moments.reduced_problem import COARSE, TOLERANCE, Warm, sol
 from dlatent.solvers.solution import History, Iteration, Report
 from dlatent.solvers.task import Task
 
-Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
-"""Products of the data with directions (D_v, b_v) of each view, for each pattern, and where asked the sums."""
 FeatureSpace = KrylovSpace | Subspace
 """A space of directions of features."""
+
+
+class Products(Protocol):
+    """Products of the data with directions (D_v, b_v) of each view, for each pattern, and where asked the sums."""
+
+    def __call__(self, directions: tuple[Array, ...], sums: bool = False) -> tuple[PatternProducts, ...]:
+        """The products of each pattern."""
+        ...
 
 
 class Space(Protocol):
@@ -200,7 +206,7 @@ def search(
     else:
         space = Subspace.begin(specification.patterns, first, first_products, shift, spare)
     state: SubspaceFit[FeatureSpace] = SubspaceFit(space, task, report)
-    return state, grow(state, lambda fresh: products(fresh, False))
+    return state, grow(state, products)
 
 
 def first_directions(size: int, n_components: int, rng: np.random.Generator) -> Array:
