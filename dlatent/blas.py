@@ -46,9 +46,9 @@ _thread = _LimitedThread()
 def _libraries() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The BLAS libraries with one pool for the process, and those (over OpenMP) with a limit for each calling thread;
     looked up once, as the search costs milliseconds."""
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    of_thread = tuple(library for library in found if getattr(library, "threading_layer", None) == "openmp")
-    return tuple(library for library in found if library not in of_thread), of_thread
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    of_thread = tuple(library for library in libraries if getattr(library, "threading_layer", None) == "openmp")
+    return tuple(library for library in libraries if library not in of_thread), of_thread
 
 
 @contextmanager
@@ -96,5 +96,5 @@ def _set_threads(library: Any, threads: int) -> None:
 def kernels() -> str:
     """The kinds of processors for which the BLAS libraries of this process compute, such as "Haswell": others round
     otherwise in the last digits."""
-    found = (library for kind in _libraries() for library in kind)
-    return ", ".join(sorted({str(getattr(library, "architecture", library.internal_api)) for library in found}))
+    libraries = (library for kind in _libraries() for library in kind)
+    return ", ".join(sorted({str(getattr(library, "architecture", library.internal_api)) for library in libraries}))

@@ -21,37 +21,37 @@ def plain_numbers(values: Any, place: str) -> Any:
     if sp.issparse(values):
         check_parts(values, place)
         return values
-    found = as_given(values)
-    if np.ma.is_masked(found) and found.dtype.kind in "biu":
-        found = found.astype(np.float64)
-    return without_mask(found)
+    array = as_given(values)
+    if np.ma.is_masked(array) and array.dtype.kind in "biu":
+        array = array.astype(np.float64)
+    return without_mask(array)
 
 
 def without_mask(values: Any) -> Values:
     """The values, NaN where floating-point numbers were masked, None where others were."""
-    found = as_given(values)
-    if not np.ma.is_masked(found):
-        return np.asarray(found)
-    number = found.dtype.kind == "f"
-    plain = np.array(found.data, dtype=found.dtype if number else object)
-    plain[np.ma.getmaskarray(found)] = np.nan if number else None
+    array = as_given(values)
+    if not np.ma.is_masked(array):
+        return np.asarray(array)
+    number = array.dtype.kind == "f"
+    plain = np.array(array.data, dtype=array.dtype if number else object)
+    plain[np.ma.getmaskarray(array)] = np.nan if number else None
     return plain
 
 
 def refuse_mask(values: Any, what: str) -> Values:
     """The values, none of which may be masked. Errors: DataError."""
     try:
-        found = as_given(values)
+        array = as_given(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} is no array ({error}); give one value for each sample") from error
-    if np.ma.is_masked(found):
-        masked = np.argwhere(np.ma.getmaskarray(found))
+    if np.ma.is_masked(array):
+        masked = np.argwhere(np.ma.getmaskarray(array))
         at = ", ".join(map(str, masked[0].tolist()))
         raise DataError(
             f"{what}[{at}] is masked ({number_of(len(masked), 'such value')}); leave these rows out, or fill them with "
             ".filled()"
         )
-    return np.asarray(found)
+    return np.asarray(array)
 
 
 def as_given(values: Any) -> Any:
@@ -101,9 +101,9 @@ def _faults(matrix: Any) -> Iterator[str]:
         case "lil":
             if not len(matrix.rows) == len(matrix.data) == matrix.shape[0]:
                 yield f"there are {len(matrix.rows)} and {len(matrix.data)} lists for {matrix.shape[0]} rows"
-            for row, (own, values) in enumerate(zip(matrix.rows, matrix.data, strict=True)):
-                if len(own) != len(values):
-                    yield f"row {row} has {len(own)} column numbers and {len(values)} values"
+            for row, (columns, values) in enumerate(zip(matrix.rows, matrix.data, strict=True)):
+                if len(columns) != len(values):
+                    yield f"row {row} has {len(columns)} column numbers and {len(values)} values"
             bounds = np.cumsum([0, *map(len, matrix.rows)])
             yield from _outside_row("row", "column", bounds, np.array([*chain(*matrix.rows)], int), matrix.shape[1])
 

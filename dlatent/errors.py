@@ -25,12 +25,12 @@ def masked_error(text: str) -> str:
 def cause(error: BaseException) -> BaseException | None:
     """An exception as the cause of another; None where its text, or that of what led to it, holds credentials of a URL,
     because Python shows causes as they are."""
-    found: BaseException | None = error
-    while found is not None:
-        text = str(found)
+    current: BaseException | None = error
+    while current is not None:
+        text = str(current)
         if masked_error(text) != text:
             return None
-        found = found.__cause__ or found.__context__
+        current = current.__cause__ or current.__context__
     return error
 
 

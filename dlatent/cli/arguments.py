@@ -31,8 +31,8 @@ class Parser(argparse.ArgumentParser):
             fill(self)
         below = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         for parsers in below if deep else ():
-            for own in parsers.values():
-                own.complete(deep=True)
+            for command in parsers.values():
+                command.complete(deep=True)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and end."""
@@ -66,19 +66,19 @@ COMMANDS = {
 
 def parser() -> Parser:
     """The parser of all commands, which sets `run`, the function which carries a command out."""
-    made = Parser(
+    root = Parser(
         prog="dlatent",
         description="Probabilistic latent-variable models for data larger than memory.",
         epilog=EXPLAINED,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = f"dlatent {__version__}"
-    made.add_argument("--version", action="version", version=version, help="show the version and stop")
-    made.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    root.add_argument("--version", action="version", version=version, help="show the version and stop")
+    root.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = root.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, words) in COMMANDS.items():
         add_command(commands, name, words, partial(_fill, module, name))
-    return made
+    return root
 
 
 def _fill(module: str, command: str, parser: Parser) -> None:

@@ -186,17 +186,17 @@ def _security(arguments: argparse.Namespace, certificates: dict[str, str]) -> An
         fields.setdefault("tls_client_key", None)  # that of the configuration is of another certificate
     needed = address.startswith(ENCRYPTED)
     try:
-        made = new(require_encryption=needed or None, **fields)
+        security = new(require_encryption=needed or None, **fields)
     except ValueError as error:
         raise UsageError(f"Dask's configuration of TLS cannot be used: {error}") from error
     if needed:
-        _check(made, address)
-    elif certificates or made.require_encryption:
+        _check(security, address)
+    elif certificates or security.require_encryption:
         asks = ", ".join(certificates) or "distributed.comm.require-encryption in Dask's configuration"
         raise UsageError(
             f"{asks} asks for TLS, which {address} does not speak; give an address such as tls://host:8786"
         )
-    return made
+    return security
 
 
 def certificates_of(arguments: argparse.Namespace) -> dict[str, str]:
@@ -213,9 +213,9 @@ def certificates_of(arguments: argparse.Namespace) -> dict[str, str]:
     return files
 
 
-def _check(made: Any, address: str) -> None:
+def _check(security: Any, address: str) -> None:
     """Read the files once, so that what is wrong with them is said before anything is contacted."""
-    files = {option: getattr(made, field) for option, field in FIELDS.items()}
+    files = {option: getattr(security, field) for option, field in FIELDS.items()}
     missing = [option for option in ("--tls-ca-file", "--tls-cert") if not files[option]]
     if missing:
         raise UsageError(
@@ -227,7 +227,7 @@ def _check(made: Any, address: str) -> None:
         if not os.path.isfile(path):
             raise UsageError(f"{option}: there is no file {path}; give {GIVE}")
     try:
-        made.get_connection_args("client")
+        security.get_connection_args("client")
     except (OSError, ValueError) as error:  # the first of ssl, too
         named = ", ".join(f"{option} {path}" for option, path in paths.items())
         raise UsageError(

@@ -62,19 +62,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _asked(client: Any, workers: Mapping[str, Any], function: Callable[..., Any], *args: Any) -> dict[str, Any]:
     """What a function comes to here and, where it does not fail here, in each worker."""
-    found: dict[str, Any] = {HERE: _answer(None, [], function, *args)}
-    if workers and not isinstance(found[HERE], Exception):
-        found |= everywhere(client, list(workers), _answer, list(workers), function, *args, seconds=READ_SECONDS)
-    return found
+    answers: dict[str, Any] = {HERE: _answer(None, [], function, *args)}
+    if workers and not isinstance(answers[HERE], Exception):
+        answers |= everywhere(client, list(workers), _answer, list(workers), function, *args, seconds=READ_SECONDS)
+    return answers
 
 
 def _answer(worker: Any, workers: list[str], function: Callable[..., Any], *args: Any) -> Any:
     """What a function comes to.  Errors are returned: Dask would log those of workers, with the arguments."""
-    own = {}
+    share = {}
     if worker is not None and function is probe:
-        own = {"number": workers.index(worker.address), "processes": len(workers), "threads": worker.state.nthreads}
+        share = {
+            "number": workers.index(worker.address),
+            "processes": len(workers),
+            "threads": worker.state.nthreads,
+        }
     try:
-        return function(*args, **own)
+        return function(*args, **share)
     except DlatentError as error:
         return error
 
@@ -100,7 +104,7 @@ def _print(workers: Mapping[str, Any], stores: Mapping[str, Mapping[str, Any]], 
         readers = [one for at, one in seen.items() if at != HERE or len(seen) == 1]
         rates = {name: [one[name] / 1e6 / one["seconds"] for one in readers] for name in ("stored", "loaded")}
         if readers:
-            said = {name: f"{min(own):.0f} to {max(own):.0f}, {sum(own):.0f} in all" for name, own in rates.items()}
+            said = {name: f"{min(rate):.0f} to {max(rate):.0f}, {sum(rate):.0f} in all" for name, rate in rates.items()}
             words = {"MB/s as stored": said["stored"], "MB/s as loaded": said["loaded"]}
             show.facts(f"{place}: read by {len(readers)} at once", words)
     merged = dict[tuple[bool, str, str], list[str]]()

@@ -141,12 +141,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.checkpoint is not None:
         discard(arguments.checkpoint)
     seconds = perf_counter() - started
-    found = {"model": arguments.output, **model._facts(), "seconds": seconds}
+    report = {"model": arguments.output, **model._facts(), "seconds": seconds}
     words = model._words() | {"seconds": f"{seconds:.1f}, with the plan and the saving"}
     if "graph" in inputs:
-        found["graph"]["notes"] = inputs["graph"].notes
+        report["graph"]["notes"] = inputs["graph"].notes
         words["graph"] = "; ".join([words["graph"], *inputs["graph"].notes])
-    show.result(f"{arguments.output} written", found, words, json=arguments.json)
+    show.result(f"{arguments.output} written", report, words, json=arguments.json)
     return OK if model.converged_ else NOT_CONVERGED
 
 
@@ -175,14 +175,14 @@ def choose(arguments: argparse.Namespace) -> int:
     with connected(arguments) as client:
         data, inputs = inputs_of(arguments)
         model = model_of(arguments)
-        found = dlatent.select_n_components(model, data, candidates, client=client, **inputs, **options)
-    names = [name for name, values in found.items() if values.ndim == 1]
+        dataset = dlatent.select_n_components(model, data, candidates, client=client, **inputs, **options)
+    names = [name for name, values in dataset.items() if values.ndim == 1]
     lines = [
-        {"components": k, **{name: found[name].values[i].item() for name in names}}
-        for i, k in enumerate(found["n_components"].values.tolist())
+        {"components": k, **{name: dataset[name].values[i].item() for name in names}}
+        for i, k in enumerate(dataset["n_components"].values.tolist())
     ]
-    about = {"best": found.attrs["best"], "criterion": found.attrs["criterion"], "candidates": lines}
-    show.result(f"{found.attrs['model']} with numbers of components", about, json=arguments.json)
+    about = {"best": dataset.attrs["best"], "criterion": dataset.attrs["criterion"], "candidates": lines}
+    show.result(f"{dataset.attrs['model']} with numbers of components", about, json=arguments.json)
     return OK
 
 
@@ -249,13 +249,13 @@ def plan(arguments: argparse.Namespace) -> int:
     model = model_of(arguments)
     with _workers(arguments) as client:
         data, inputs = inputs_of(arguments)
-        found = model.plan(data, **inputs, client=client)
+        result = model.plan(data, **inputs, client=client)
     if arguments.emit:
-        print(_component(arguments, found), end="")
+        print(_component(arguments, result), end="")
     elif arguments.json:
-        show.as_json(found.figures())
+        show.as_json(result.figures())
     else:
-        print(found)
+        print(result)
     return OK
 
 
@@ -265,8 +265,8 @@ def _workers(arguments: argparse.Namespace) -> AbstractContextManager[Any]:
     Errors: UsageError for options of workers without workers, and values that are none.
     """
     if arguments.workers is None:
-        if given := [name for name in IMAGINED if getattr(arguments, name) is not None]:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        if said := [name for name in IMAGINED if getattr(arguments, name) is not None]:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in said)
             raise UsageError(f"{options} is said of workers that are not there; give --workers N with it")
         return connected(arguments)
     certificates_of(arguments)

@@ -33,8 +33,8 @@ EDGES = "a store (dlatent ingest-graph makes one), or a list (.csv .tsv .parquet
 
 def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
     """`--labels` and `--unlabelled`."""
-    own = f"#COLUMN alone is a column of DATA ({otherwise})"
-    parser.add_argument("--labels", metavar="PATH[#COLUMN]", help=LABELS + own)
+    column = f"#COLUMN alone is a column of DATA ({otherwise})"
+    parser.add_argument("--labels", metavar="PATH[#COLUMN]", help=LABELS + column)
     add(parser, "unlabelled")
 
 
@@ -74,8 +74,8 @@ def add_views(parser: argparse.ArgumentParser, *, labels: bool) -> None:
     )
     joined.add_argument("--on", metavar="LABEL", help="a column of labels that the stores share")
     if labels:
-        own = "NAME is the view; NAME=#COLUMN is a column of its own store"
-        parser.add_argument("--labels", required=True, type=view, metavar="NAME=PATH[#COLUMN]", help=LABELS + own)
+        text = "NAME is the view; NAME=#COLUMN is a column of its own store"
+        parser.add_argument("--labels", required=True, type=view, metavar="NAME=PATH[#COLUMN]", help=LABELS + text)
         add(parser, "unlabelled")
 
 
@@ -101,7 +101,7 @@ def opened(arguments: argparse.Namespace) -> Any:
     views = dict(arguments.data)
     if len(views) < max(2, len(arguments.data)):
         raise UsageError("give at least two views, NAME=DATA each, with names of their own")
-    return {name: open_data(own, missing_chunks=arguments.missing_chunks) for name, own in views.items()}
+    return {name: open_data(place, missing_chunks=arguments.missing_chunks) for name, place in views.items()}
 
 
 def inputs_of(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -111,18 +111,18 @@ def inputs_of(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     Errors: UsageError for labels of a view that there is not.
     """
     data = opened(arguments)
-    found: dict[str, Any] = edges_of(arguments, data)
+    inputs: dict[str, Any] = edges_of(arguments, data)
     if hasattr(arguments, "on"):
         rows = None if arguments.on else _correspondence(arguments.correspondence)
-        found |= {"on": arguments.on, "correspondence": rows}
+        inputs |= {"on": arguments.on, "correspondence": rows}
     if isinstance(data, dict) and hasattr(arguments, "labels"):
         name, labels = arguments.labels
         if name not in data:
             raise UsageError(f"--labels names the view {name!r}; there are {', '.join(data)}")
-        found["y"] = {name: labels_of(arguments, dict(arguments.data)[name], labels, data[name])}
+        inputs["y"] = {name: labels_of(arguments, dict(arguments.data)[name], labels, data[name])}
     elif hasattr(arguments, "labels"):
-        found["y"] = labels_of(arguments, arguments.data, arguments.labels, data)
-    return data, found
+        inputs["y"] = labels_of(arguments, arguments.data, arguments.labels, data)
+    return data, inputs
 
 
 def edges_of(arguments: argparse.Namespace, data: DataSource) -> dict[str, Graph]:

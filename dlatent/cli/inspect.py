@@ -37,12 +37,12 @@ def run(arguments: argparse.Namespace) -> int:
     kind = None if header is not None else kind_of(open_node(path))
     if kind == RESULT:
         model = load(path, max_bytes=arguments.max_model_size)
-        found = {"model": path, **model._facts()}
-        show.result(f"{path}: a fitted {found['kind']}", found, model._words(), json=arguments.json)
+        report = {"model": path, **model._facts()}
+        show.result(f"{path}: a fitted {report['kind']}", report, model._words(), json=arguments.json)
         return OK
     look = {GRAPH: _graph, PRECISION: _precision}.get(str(kind), _data)
-    title, found = _checkpoint(path, header) if header is not None else look(path, arguments.missing_chunks)
-    show.result(f"{path}: {title}", found, json=arguments.json)
+    title, report = _checkpoint(path, header) if header is not None else look(path, arguments.missing_chunks)
+    show.result(f"{path}: {title}", report, json=arguments.json)
     return OK
 
 
@@ -53,14 +53,14 @@ Found = tuple[str, dict[str, Any]]
 def _checkpoint(path: str, header: dict[str, Any]) -> Found:
     """What a checkpoint is of, and what it has."""
     count, size = recorded(path)
-    found = {"checkpoint": path, **header["about"], "choices": header["choices"], "results": count, "bytes": size}
-    if "ingest" in found:
-        what = f"an ingest of {', '.join(found['ingest'])}"
+    facts = {"checkpoint": path, **header["about"], "choices": header["choices"], "results": count, "bytes": size}
+    if "ingest" in facts:
+        what = f"an ingest of {', '.join(facts['ingest'])}"
     else:
         what = (
-            f"rows on their way to a store ({found['result']})" if "result" in found else f"a fit of {found['model']}"
+            f"rows on their way to a store ({facts['result']})" if "result" in facts else f"a fit of {facts['model']}"
         )
-    return f"the checkpoint of {what}", found
+    return f"the checkpoint of {what}", facts
 
 
 def _graph(path: str, missing_chunks: MissingChunks) -> Found:
@@ -128,11 +128,11 @@ def _labels(path: str, node: Any, missing_chunks: MissingChunks) -> list[dict[st
     if not hasattr(node, "members"):
         return []
     columns = column_names(node["obs"]) if "obs" in node else []
-    found = [_column(name, read_labels(path, name, missing_chunks=missing_chunks)) for name in columns]
+    labels = [_column(name, read_labels(path, name, missing_chunks=missing_chunks)) for name in columns]
     if f"obsm/{MULTI}" in node:
         outputs = read_labels(path, MULTI, missing_chunks=missing_chunks).shape[1]
-        found.append({"column": MULTI, "outputs": outputs})
-    return found
+        labels.append({"column": MULTI, "outputs": outputs})
+    return labels
 
 
 def _column(name: str, values: Any) -> dict[str, Any]:

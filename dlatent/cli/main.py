@@ -32,10 +32,10 @@ def parser(*, complete: bool = True) -> argparse.ArgumentParser:
     meets."""
     from dlatent.cli.arguments import parser  # imported late, as this takes most of the first half second
 
-    made = parser()
+    root = parser()
     if complete:
-        made.complete(deep=True)
-    return made
+        root.complete(deep=True)
+    return root
 
 
 def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:

@@ -82,8 +82,8 @@ def run(command: str, arguments: argparse.Namespace) -> int:
     with connected(arguments) as client, told_how_to_go_on(way_on if arguments.resume else None):
         options = {"out": arguments.output, "overwrite": arguments.overwrite, "resume": arguments.resume}
         array = _write_rows(command, arguments, model, options | {"client": client})
-    found = {"output": arguments.output, "array": array, "components": model._n_features_out}
-    show.result(f"{arguments.output} written", found | {"seconds": perf_counter() - started}, json=arguments.json)
+    report = {"output": arguments.output, "array": array, "components": model._n_features_out}
+    show.result(f"{arguments.output} written", report | {"seconds": perf_counter() - started}, json=arguments.json)
     return OK
 
 
@@ -158,8 +158,8 @@ def _columns(arguments: argparse.Namespace, model: Any, source: Any, client: Any
         columns = {"component": model.predict(data, client=client)}
         parts = model.predict_proba(data, client=client) if arguments.scores else np.empty((0, 0))
         return columns | {f"part_{c}": parts[:, c] for c in range(parts.shape[1])}
-    found = model.predict(data, return_variance=arguments.variance, client=client)
-    values, variance = found if arguments.variance else (found, None)
+    predicted = model.predict(data, return_variance=arguments.variance, client=client)
+    values, variance = predicted if arguments.variance else (predicted, None)
     outputs = [str(name) for name in model.result_["target"].values.tolist()]
 
     def named(kind: str, rows: Any) -> dict[str, Any]:

@@ -32,20 +32,20 @@ MOST_PASSES = 999
 
 def console(*, errors: bool = False) -> Console:
     """Standard output, or standard error for progress and messages."""
-    made = Console(stderr=errors, highlight=False, markup=False, emoji=False)
-    if not made.is_terminal:
-        made.width = PIPE_WIDTH
-    return made
+    printer = Console(stderr=errors, highlight=False, markup=False, emoji=False)
+    if not printer.is_terminal:
+        printer.width = PIPE_WIDTH
+    return printer
 
 
-def result(title: str, found: Mapping[str, Any], words: Mapping[str, Any] | None = None, *, json: bool) -> None:
+def result(title: str, report: Mapping[str, Any], words: Mapping[str, Any] | None = None, *, json: bool) -> None:
     """What a command has found, as JSON; or in words, which follow from it where they are not given, and with a table
     for each list of facts.  Its warnings are said in any case."""
     if json:
-        as_json(found)
+        as_json(report)
     else:
-        tables = {name: rows for name, rows in found.items() if _is_table(rows)}
-        facts(title, words or {name: value for name, value in found.items() if name not in tables})
+        tables = {name: rows for name, rows in report.items() if _is_table(rows)}
+        facts(title, words or {name: value for name, value in report.items() if name not in tables})
         for rows in tables.values():
             shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
             for name, value in rows[0].items():
@@ -54,7 +54,7 @@ def result(title: str, found: Mapping[str, Any], words: Mapping[str, Any] | None
             for row in rows:
                 shown.add_row(*(masked(_said(name, value)) for name, value in row.items()))
             console().print(shown)
-    for text in found.get("warnings", ()):
+    for text in report.get("warnings", ()):
         say(f"warning: {text}")
 
 
@@ -257,7 +257,7 @@ class FitProgress(Callback):
 
 
 def _left(seconds: float) -> str:
-    whole = math.ceil(seconds)
-    hours, minutes = divmod(whole // 60, 60)
-    clock = f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    rounded = math.ceil(seconds)
+    hours, minutes = divmod(rounded // 60, 60)
+    clock = f"{hours}:{minutes:02}:{rounded % 60:02}" if hours else f"{minutes}:{rounded % 60:02}"
     return f"about {clock} left"

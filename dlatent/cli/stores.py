@@ -48,10 +48,10 @@ def run(function: Callable[..., Any], command: Command, arguments: argparse.Name
         if hasattr(arguments, "quiet"):
             options["progress"] = show.IngestProgress(screen)
         report = function(**options)
-    found, whole = asdict(report), getattr(report, "whole", True)
-    title = command.title.format(**found, state="whole" if whole else "DAMAGED")
-    show.result(title, found | ({"whole": whole} if hasattr(report, "whole") else {}), json=arguments.json)
-    return OK if whole else BAD_DATA
+    fields, intact = asdict(report), getattr(report, "whole", True)
+    title = command.title.format(**fields, state="whole" if intact else "DAMAGED")
+    show.result(title, fields | ({"whole": intact} if hasattr(report, "whole") else {}), json=arguments.json)
+    return OK if intact else BAD_DATA
 
 
 def _one_or_many(name: str, value: Any) -> Any:

@@ -119,10 +119,10 @@ def _pairs(work: Work) -> Pairs:
     return cast(Pairs, work.pass_.exchange)
 
 
-def _called(work: Work, own: Any, other: Any) -> Any:
+def _called(work: Work, one: Any, other: Any) -> Any:
     """What two blocks, or two lists of blocks, make of each other."""
     function: Any = work.pass_.map
-    return function(own, other, work.pass_.parameters)
+    return function(one, other, work.pass_.parameters)
 
 
 def meet(

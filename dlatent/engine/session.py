@@ -204,7 +204,7 @@ class Session(AbstractContextManager["Session"]):
         group = next(group for group in self._executor.groups if block < group.first + len(group.blocks))
         task = TaskNode(run_block, values=(block - group.first,), groups=(group.index,))
         shares, cost = self._executed(
-            pass_, lambda layout: TaskGraph((replace(task, home=layout.homes[group.index]),), (Ref(0),)), whole=False
+            pass_, lambda layout: TaskGraph((replace(task, home=layout.homes[group.index]),), (Ref(0),)), complete=False
         )
         self._note(pass_, cost)
         return shares[0][0]  # type: ignore[no-any-return]
@@ -228,7 +228,7 @@ class Session(AbstractContextManager["Session"]):
         if self._survey is None:
             from dlatent.engine.edges import survey_graph
 
-            shares, _ = self._executed(Pass(operator.add, None, name="survey"), survey_graph, whole=False)
+            shares, _ = self._executed(Pass(operator.add, None, name="survey"), survey_graph, complete=False)
             self._survey = np.array([counts for counts, _ in shares])
         return self._survey
 
@@ -245,7 +245,7 @@ class Session(AbstractContextManager["Session"]):
         build: Build,
         take: Take | None = None,
         *,
-        whole: bool = True,
+        complete: bool = True,
         stage: range | None = None,
     ) -> tuple[list[Share], Tally]:
         """The shares of a pass, or of a stage of it, and their cost."""
@@ -255,7 +255,7 @@ class Session(AbstractContextManager["Session"]):
             tell = partial(_told, tell, stage.start, groups)
         work = Work(pass_, first=not self._begun, groups=groups, cache_bytes=self.resources.cache_bytes)
         shares, tasks = self._executor.execute(build, work, tell, take)
-        self._begun = self._begun or whole
+        self._begun = self._begun or complete
         cost = reduce(Tally.plus, (tally for _, tally in shares))
         for check in self._checks if cost.bytes_read else ():  # of data that were replaced meanwhile, nothing holds
             check()

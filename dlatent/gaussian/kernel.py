@@ -40,33 +40,33 @@ def check_features(block: Block, *, refuse_zero_rows: bool) -> None:
     check_rows(block, sums, refuse_zero_rows=refuse_zero_rows)
 
 
-def meet_product(own: Block, other: Block, request: KernelRequest) -> tuple[Array, Array]:
+def meet_product(block: Block, other: Block, request: KernelRequest) -> tuple[Array, Array]:
     """K(own, other) V of the own rows (n, b) and K(other, own) V of the others (m, b), from the same tiles of K, which
     is symmetric; additive over the blocks. O(n m (D + b))."""
     assert request.thin is not None
-    thin, same = request.thin, own.index == other.index
-    mine, yours = np.zeros((own.rows, thin.shape[1])), np.zeros((other.rows, thin.shape[1]))
+    thin, same = request.thin, block.index == other.index
+    mine, yours = np.zeros((block.rows, thin.shape[1])), np.zeros((other.rows, thin.shape[1]))
     if same:
         yours = mine
-    for rows, columns in _tiles(own, other):
-        tile = request.kernel(own.features[rows], other.features[columns])
+    for rows, columns in _tiles(block, other):
+        tile = request.kernel(block.features[rows], other.features[columns])
         mine[rows] += tile @ thin[other.start :][columns]
         if not same or columns.start > rows.start:
-            yours[columns] += tile.T @ thin[own.start :][rows]
+            yours[columns] += tile.T @ thin[block.start :][rows]
     return mine, yours
 
 
-def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelRequest) -> Array:
-    """K(own, other) (n, m) of two groups of blocks. Checks all rows once."""
-    same = own[0].index == other[0].index
+def meet_kernel(mine: Sequence[Block], other: Sequence[Block], request: KernelRequest) -> Array:
+    """K(mine, other) (n, m) of two groups of blocks. Checks all rows once."""
+    same = mine[0].index == other[0].index
     if same:
-        for block in own:
+        for block in mine:
             check_features(block, refuse_zero_rows=request.refuse_zero_rows)
-    products = np.empty((sum(block.rows for block in own), sum(block.rows for block in other)))
+    products = np.empty((sum(block.rows for block in mine), sum(block.rows for block in other)))
     kernel = request.kernel
     shift = kernel.shift if kernel.name == "linear" else None
     right = list(_pieces(other, joined=shift is not None))
-    for top, rows in _pieces(own, joined=shift is not None):
+    for top, rows in _pieces(mine, joined=shift is not None):
         for left, columns in right:
             if not same or left >= top:
                 if shift is None:
@@ -95,11 +95,11 @@ def _pieces(blocks: Sequence[Block], *, joined: bool) -> Iterator[tuple[int, lis
     yield start, held
 
 
-def _tiles(own: Block, other: Block) -> Iterator[tuple[slice, slice]]:
+def _tiles(block: Block, other: Block) -> Iterator[tuple[slice, slice]]:
     """Rows and columns of the tiles of K(own, other); of a block with itself those on and above the diagonal."""
-    for a in range(0, own.rows, TILE):
-        for b in range(a if own.index == other.index else 0, other.rows, TILE):
-            yield slice(a, min(a + TILE, own.rows)), slice(b, min(b + TILE, other.rows))
+    for a in range(0, block.rows, TILE):
+        for b in range(a if block.index == other.index else 0, other.rows, TILE):
+            yield slice(a, min(a + TILE, block.rows)), slice(b, min(b + TILE, other.rows))
 
 
 class TileWriter(Protocol):
@@ -127,16 +127,16 @@ class WriteRequest(NamedTuple):
     sink: TileWriter
 
 
-def meet_write(own: Block, other: Block, request: WriteRequest) -> int:
+def meet_write(block: Block, other: Block, request: WriteRequest) -> int:
     """Keep K(own, other) of blocks on and above the diagonal, tile by tile; the number of values."""
-    if other.index < own.index:
+    if other.index < block.index:
         return 0
     written, width = 0, request.sink.columns * max(1, TILE // request.sink.columns)
-    for a in range(0, own.rows, TILE):
-        rows = own.features[a : a + TILE]
+    for a in range(0, block.rows, TILE):
+        rows = block.features[a : a + TILE]
         for b in range(0, other.rows, width):
             tile = request.kernel(rows, other.features[b : b + width])
-            written += request.sink.write(own.start + a, other.start + b, tile)
+            written += request.sink.write(block.start + a, other.start + b, tile)
     return written
 
 

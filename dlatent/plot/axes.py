@@ -32,13 +32,13 @@ def axes_or_new(ax: Axes | None) -> Axes:
     return pyplot.subplots(layout="constrained")[1]
 
 
-def labelled(axes: Axes, across: str, upwards: str, *, whole: bool = False, legend: bool = False) -> Axes:
+def labelled(axes: Axes, across: str, upwards: str, *, whole_numbers: bool = False, legend: bool = False) -> Axes:
     """The axes with their labels, ticks across at whole numbers only, and a legend, where asked."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel(across)
     axes.set_ylabel(upwards)
-    if whole:
+    if whole_numbers:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if legend:
         axes.legend(frameon=False)
@@ -57,10 +57,10 @@ def dataset_of(result: Any) -> xr.Dataset:
 
     Errors: TypeError for anything else.
     """
-    found = result if isinstance(result, xr.Dataset) else getattr(result, "result_", None)
-    if not isinstance(found, xr.Dataset):
+    dataset = result if isinstance(result, xr.Dataset) else getattr(result, "result_", None)
+    if not isinstance(dataset, xr.Dataset):
         raise TypeError(f"expected a fitted model or its result_ (an xarray Dataset); got {type(result).__name__}")
-    return found
+    return dataset
 
 
 def variable(result: Any, name: str) -> xr.DataArray:
@@ -81,8 +81,8 @@ def feature_dims(loadings: xr.DataArray) -> list[str]:
 
 def component_variances(result: Any) -> npt.NDArray[np.float64]:
     """Σ_d W_dk² of each component; of weighted features where the fit had weights."""
-    own = getattr(result, "components_", None)
-    if isinstance(own, np.ndarray):
-        return np.asarray((own**2).sum(axis=1))
-    found = variable(result, "loadings")
-    return np.asarray((found**2).sum(feature_dims(found)).values)
+    components = getattr(result, "components_", None)
+    if isinstance(components, np.ndarray):
+        return np.asarray((components**2).sum(axis=1))
+    loadings = variable(result, "loadings")
+    return np.asarray((loadings**2).sum(feature_dims(loadings)).values)

@@ -48,7 +48,7 @@ def history(result: Any, *, ax: Axes | None = None) -> Axes:
     axes = axes_or_new(ax)
     axes.semilogy(np.arange(1, len(values) + 1), np.maximum(distance, SMALLEST), marker="o", markersize=4)
     axes.set_title(f"log-likelihood {values[-1]:.10g}")
-    return labelled(axes, "iteration", "relative distance to the last log-likelihood", whole=True)
+    return labelled(axes, "iteration", "relative distance to the last log-likelihood", whole_numbers=True)
 
 
 def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
@@ -74,7 +74,7 @@ def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
     axes.bar(places, shares, label="component")
     axes.plot(places, np.cumsum(shares), color="0.3", marker="o", markersize=4, label="up to here")
     axes.set_ylim(0, None)
-    return labelled(axes, "component", "share of the total variance", whole=True, legend=True)
+    return labelled(axes, "component", "share of the total variance", whole_numbers=True, legend=True)
 
 
 def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes:
@@ -115,15 +115,15 @@ def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes
     if chosen is not None:
         best = int(chosen.attrs["best"] if isinstance(chosen, xr.Dataset) else chosen)
         axes.axvline(best, color="tab:red", linewidth=1, label=f"{best} chosen")
-    return labelled(axes, "number of the component", "variance", whole=True, legend=True)
+    return labelled(axes, "number of the component", "variance", whole_numbers=True, legend=True)
 
 
-def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+def selection(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Draw what is known of each number of components by the criterion that compared them.
 
     Parameters
     ----------
-    found : Dataset
+    dataset : Dataset
         What `select_n_components` returns.
     ax : Axes, optional
         Axes to draw on; new ones by default.
@@ -134,14 +134,14 @@ def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         Upwards the score, in nats but for eigenvalues, beside which lie those of noise; a vertical line at the best
         number.
     """
-    scores, best = variable(found, found.attrs["score"]), int(found.attrs["best"])
-    order = np.argsort(found["n_components"].values)
-    axes, numbers = axes_or_new(ax), found["n_components"].values[order]
+    scores, best = variable(dataset, dataset.attrs["score"]), int(dataset.attrs["best"])
+    order = np.argsort(dataset["n_components"].values)
+    axes, numbers = axes_or_new(ax), dataset["n_components"].values[order]
     axes.plot(numbers, scores.values[order], marker="o", markersize=4)
     axes.axvline(best, color="tab:red", linewidth=1, label=f"{best} chosen")
-    if "noise_eigenvalue" in found:
-        axes.plot(numbers, found["noise_eigenvalue"].values[order], color="0.3", linestyle="--", label="of noise")
-    return labelled(axes, "number of components", SCORES[found.attrs["score"]], whole=True, legend=True)
+    if "noise_eigenvalue" in dataset:
+        axes.plot(numbers, dataset["noise_eigenvalue"].values[order], color="0.3", linestyle="--", label="of noise")
+    return labelled(axes, "number of components", SCORES[dataset.attrs["score"]], whole_numbers=True, legend=True)
 
 
 def smoothing(result: Any, *, ax: Axes | None = None) -> Axes:
@@ -215,19 +215,19 @@ def imputation(
         Where there is no such feature, or `level` is no probability.
     """
     width = _width(level)
-    given = _feature(X, feature)
+    column = _feature(X, feature)
     mean, variance = (_feature(function(X), feature).values for function in (model.impute, model.impute_variance))
-    (rows,) = given.dims
-    x = given.coords[rows].values if rows in given.coords else np.arange(given.size)
-    gone = np.isnan(given.values)
+    (rows,) = column.dims
+    x = column.coords[rows].values if rows in column.coords else np.arange(column.size)
+    gone = np.isnan(column.values)
     axes = axes_or_new(ax)
-    axes.plot(x[~gone], given.values[~gone], linestyle="", marker="o", markersize=3, color="0.3", label="observed")
+    axes.plot(x[~gone], column.values[~gone], linestyle="", marker="o", markersize=3, color="0.3", label="observed")
     half = width * np.sqrt(variance[gone])
     axes.errorbar(x[gone], mean[gone], yerr=half, label=f"filled in, with {level:.0%} interval", **BARS)
     if truth is not None:
         known = without_mask(truth)[gone]
         axes.plot(x[gone], known, linestyle="", marker="x", markersize=4, color="tab:red", label="truth", zorder=3)
-    return labelled(axes, str(rows), str(given.name), legend=True)
+    return labelled(axes, str(rows), str(column.name), legend=True)
 
 
 def reconstruction(
@@ -273,9 +273,9 @@ def reconstruction(
         Where `level` is no probability.
     """
     width = _width(level)
-    found, variances = model.reconstruct(X, from_view, to_view, return_variance=True)
-    mean = np.asarray(found)[:, feature]
-    variance = np.broadcast_to(np.asarray(variances), np.shape(found))[:, feature]
+    means, variances = model.reconstruct(X, from_view, to_view, return_variance=True)
+    mean = np.asarray(means)[:, feature]
+    variance = np.broadcast_to(np.asarray(variances), np.shape(means))[:, feature]
     x = np.arange(len(mean)) if truth is None else plain_numbers(truth, "truth").astype(np.float64)
     axes = axes_or_new(ax)
     half = width * np.sqrt(variance)
@@ -304,5 +304,5 @@ def _feature(X: Any, feature: int | Mapping[str, int]) -> xr.DataArray:
         if not 0 <= at < data.sizes[dim]:
             raise ValueError(f"feature is {at}; the data have {data.sizes[dim]}, counted from 0")
     words = [f"{dim} {data.coords[dim].values[at] if dim in data.coords else at}" for dim, at in place.items()]
-    found = data.isel(place, drop=True).rename(", ".join(words))
-    return found.copy(data=plain_numbers(found.data, "X"))
+    column = data.isel(place, drop=True).rename(", ".join(words))
+    return column.copy(data=plain_numbers(column.data, "X"))

@@ -99,8 +99,8 @@ def loadings(result: Any, component: int = 0, *, top: int = 15, ax: Axes | None 
     ValueError
         Where there is no such component.
     """
-    found = variable(result, "loadings")
-    column, names = _column(found, component)
+    values = variable(result, "loadings")
+    column, names = _column(values, component)
     order = np.argsort(-np.abs(column), kind="stable")[:top]
     axes = axes_or_new(ax)
     colours = np.where(column[order] < 0, "tab:red", "tab:blue").tolist()
@@ -139,16 +139,16 @@ def loadings_map(
     ValueError
         Where the features are not over two dimensions, or there is no such component.
     """
-    found = variable(result, "loadings")
-    _check_component(found, component)
-    one = found.isel(component=component)
+    values = variable(result, "loadings")
+    _check_component(values, component)
+    one = values.isel(component=component)
     if shape is not None:
         if one.size != shape[0] * shape[1]:
             raise ValueError(f"the model has {one.size} features, which make no image of {shape[0]} × {shape[1]}")
         one = xr.DataArray(one.values.reshape(shape), dims=("row", "column"), attrs=one.attrs)
     if one.ndim != 2:
         raise ValueError(
-            f"the features have the dimensions {feature_dims(found)}; a map has two: give the shape of an image, or "
+            f"the features have the dimensions {feature_dims(values)}; a map has two: give the shape of an image, or "
             "fit an array with two dimensions beside that of the samples"
         )
     axes = axes_or_new(ax)
@@ -198,9 +198,9 @@ def biplot(
         Scores, and on top the arrows, of which the longest reaches as far as the farthest samples; their lengths
         compare with each other.
     """
-    found = variable(model, "loadings")
+    values = variable(model, "loadings")
     axes = scores(result, labels=labels, components=components, ax=ax)
-    columns, names = zip(*(_column(found, component) for component in components), strict=True)
+    columns, names = zip(*(_column(values, component) for component in components), strict=True)
     arrows = np.column_stack(columns)
     reach = float(np.linalg.norm(_values(result)[0][:, list(components)], axis=1).max())
     arrows *= reach / float(np.linalg.norm(arrows, axis=1).max())
@@ -220,27 +220,27 @@ def biplot(
 
 def _apart(arrows: npt.NDArray[Any], distance: float, most: int) -> list[int]:
     """The longest arrows that end at a distance from each other."""
-    found: list[int] = []
+    shown: list[int] = []
     for number in np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable").tolist():
-        if len(found) < most and all(np.linalg.norm(arrows[number] - arrows[other]) > distance for other in found):
-            found.append(number)
-    return found
+        if len(shown) < most and all(np.linalg.norm(arrows[number] - arrows[other]) > distance for other in shown):
+            shown.append(number)
+    return shown
 
 
-def _check_component(found: xr.DataArray, component: int) -> None:
-    if not 0 <= component < found.sizes["component"]:
-        raise ValueError(f"component is {component}; the model has {found.sizes['component']}, counted from 0")
+def _check_component(values: xr.DataArray, component: int) -> None:
+    if not 0 <= component < values.sizes["component"]:
+        raise ValueError(f"component is {component}; the model has {values.sizes['component']}, counted from 0")
 
 
-def _column(found: xr.DataArray, component: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _column(array: xr.DataArray, component: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The loadings of one component, and the names of the features; a cell of a grid is named by its coordinates."""
-    _check_component(found, component)
-    column, dims = found.isel(component=component, drop=True), feature_dims(found)
+    _check_component(array, component)
+    column, dims = array.isel(component=component, drop=True), feature_dims(array)
     if len(dims) == 1:
         (features,) = dims
-        return column.values, found.coords[features].values if features in found.coords else np.arange(column.size)
-    given = [found.coords[dim].values if dim in found.coords else np.arange(found.sizes[dim]) for dim in dims]
-    words = [" ".join(map(str, cell)) for cell in product(*given)]
+        return column.values, array.coords[features].values if features in array.coords else np.arange(column.size)
+    labels = [array.coords[dim].values if dim in array.coords else np.arange(array.sizes[dim]) for dim in dims]
+    words = [" ".join(map(str, cell)) for cell in product(*labels)]
     good = ~np.isnan(column.values.ravel())
     return column.values.ravel()[good], np.array(words, dtype=object)[good]
 
@@ -249,10 +249,10 @@ def _covariances(result: Any, rows: int, components: list[int]) -> npt.NDArray[A
     """The posterior covariance of two latent variables, (N, 2, 2)."""
     if not isinstance(result, xr.Dataset) or "covariance" not in result:
         raise TypeError("ellipses are drawn from covariances, which posterior() gives; scores alone have none")
-    own = result["covariance"].values
+    covariances = result["covariance"].values
     if "pattern_of" in result:
-        own = own[result["pattern_of"].values]
-    return np.broadcast_to(own, (rows, *own.shape[-2:]))[:, components][:, :, components]
+        covariances = covariances[result["pattern_of"].values]
+    return np.broadcast_to(covariances, (rows, *covariances.shape[-2:]))[:, components][:, :, components]
 
 
 def _around(axes: Axes, middle: npt.NDArray[Any], covariances: npt.NDArray[Any], level: float) -> None:
@@ -285,10 +285,10 @@ def _values(result: Any) -> tuple[npt.NDArray[Any], Sequence[Any]]:
 def _checked(labels: Any, rows: int) -> list[Any]:
     """The labels, with None for NaN."""
     plain = without_mask(labels) if isinstance(labels, np.ma.MaskedArray) else labels
-    found = np.asarray(plain, dtype=object)
-    if found.shape != (rows,):
-        raise ValueError(f"labels have shape {found.shape}; there are {rows} samples, so give one for each")
-    return [None if value is None or value != value else value for value in found.tolist()]
+    values = np.asarray(plain, dtype=object)
+    if values.shape != (rows,):
+        raise ValueError(f"labels have shape {values.shape}; there are {rows} samples, so give one for each")
+    return [None if value is None or value != value else value for value in values.tolist()]
 
 
 def _coloured(axes: Axes, x: Any, y: Any, labels: list[Any], most: int, size: float) -> None:

@@ -158,20 +158,20 @@ def block_entries(block: Block, request: EntryRequest) -> Entries:
 
 
 def maximise_entries(
-    found: Entries, parameters: Parameters, specification: Specification, *, expand: bool = True
+    sums: Entries, parameters: Parameters, specification: Specification, *, expand: bool = True
 ) -> Parameters:
     """M-step: regressions over the rows that observe a feature, pooled noise per group; features that no row observes
     get zero loadings.  With `expand`, PX-EM as in `maximise`."""
     k = parameters.loadings.shape[1]
-    counts = found.second[-1]
-    normal = unpacked(found.second, k + 1).transpose(2, 0, 1)
+    counts = sums.second[-1]
+    normal = unpacked(sums.second, k + 1).transpose(2, 0, 1)
     unseen = counts < 0.5
     normal[unseen] = np.eye(k + 1)
-    solution: Array = np.asarray(np.linalg.solve(normal, found.cross.T[:, :, None]), dtype=np.float64)[:, :, 0]
-    residual = found.energy - np.einsum("jk,kj->j", solution, found.cross)
+    solution: Array = np.asarray(np.linalg.solve(normal, sums.cross.T[:, :, None]), dtype=np.float64)[:, :, 0]
+    residual = sums.energy - np.einsum("jk,kj->j", solution, sums.cross)
     noise = pooled_noise(residual, counts, parameters, specification)
     image = Parameters(solution[:, :k], parameters.mean + solution[:, k], noise)
-    return expanded(image, unpacked(found.latent, k + 1)) if expand else image
+    return expanded(image, unpacked(sums.latent, k + 1)) if expand else image
 
 
 def pooled_noise(residual: Array, counts: Array, parameters: Parameters, specification: Specification) -> Array:
@@ -183,16 +183,16 @@ def pooled_noise(residual: Array, counts: Array, parameters: Parameters, specifi
     return np.maximum(np.where(cells > 0.5, variance, parameters.noise_variance), specification.floors)
 
 
-def gradient(found: Entries, parameters: Parameters, specification: Specification) -> Array:
+def gradient(sums: Entries, parameters: Parameters, specification: Specification) -> Array:
     """∂ log p/∂(W, μ, log ψ) in the order of `Parameters.flatten`, from the same statistics (Fisher's identity)."""
     k = parameters.loadings.shape[1]
     noise = specification.per_feature(parameters.noise_variance)
-    normal = unpacked(found.second, k + 1)
+    normal = unpacked(sums.second, k + 1)
     fitted = np.einsum("abj,jb->aj", normal[:, :k], parameters.loadings)
-    slope = ((found.cross - fitted) / noise).T
-    residual = found.energy - np.einsum("jk,kj->j", parameters.loadings, (2.0 * found.cross - fitted)[:k])
+    slope = ((sums.cross - fitted) / noise).T
+    residual = sums.energy - np.einsum("jk,kj->j", parameters.loadings, (2.0 * sums.cross - fitted)[:k])
     starts = [at.start for at in specification.group_slices]
-    noise_slope = 0.5 * np.add.reduceat(residual / noise - found.second[-1], starts)
+    noise_slope = 0.5 * np.add.reduceat(residual / noise - sums.second[-1], starts)
     return np.concatenate([slope[:, :k].ravel(), slope[:, k], noise_slope])
 
 

@@ -138,13 +138,13 @@ def prior_variance(parameters: Parameters, counts: Array) -> Array:
     return unpacked(mean, parameters.loadings.shape[1])
 
 
-def turned_back(found: Entries, by: Array) -> Entries:
+def turned_back(sums: Entries, by: Array) -> Entries:
     """The statistics of z from those of A⁻¹z, A orthogonal (K, K); what is evidence of components remains that of the
     latter."""
     back = np.eye(len(by) + 1)
     back[:-1, :-1] = by.T
-    second, latent = congruent(found.second.T, back).T, congruent(found.latent[None], back)[0]
-    return found._replace(second=second, cross=back.T @ found.cross, latent=latent)
+    second, latent = congruent(sums.second.T, back).T, congruent(sums.latent[None], back)[0]
+    return sums._replace(second=second, cross=back.T @ sums.cross, latent=latent)
 
 
 def _given_or(best: Array, priors: Priors) -> Array:
@@ -164,10 +164,10 @@ def diagonal(parameters: Parameters, counts: Array) -> Parameters:
     return turned(straight, np.eye(len(values))[:, values > len(values) * np.finfo(float).eps * values.max()])
 
 
-def means_of(parameters: Parameters, offset: Array, own: npt.NDArray[np.bool_]) -> Means:
+def means_of(parameters: Parameters, offset: Array, chosen: npt.NDArray[np.bool_]) -> Means:
     """Means in common units, and their variances, of some features (D,)."""
     assert parameters.mean_variance is not None
-    return Means((offset + parameters.mean)[own], parameters.mean_variance[own])
+    return Means((offset + parameters.mean)[chosen], parameters.mean_variance[chosen])
 
 
 def divergence(parameters: Parameters, counts: Array, priors: Priors = EVIDENCE) -> float:
@@ -203,17 +203,17 @@ class _Regressions(NamedTuple):
     means: Means | None
 
 
-def _regressed(second: Array, found: Entries, noise: Array, parameters: Parameters, priors: Priors) -> _Regressions:
+def _regressed(second: Array, sums: Entries, noise: Array, parameters: Parameters, priors: Priors) -> _Regressions:
     """Regressions on z̃ = (z, 1) with the ridge ψ_j V⁻¹ on the loadings, and that of the prior on the mean."""
-    k, counts = parameters.loadings.shape[1], found.second[-1]
+    k, counts = parameters.loadings.shape[1], sums.second[-1]
     seen, constant = counts > SEEN, second[:, :k, k]
     ridge = noise[:, None, None] * np.linalg.inv(_given_or(prior_variance(parameters, counts), priors))
     inverse = np.asarray(np.linalg.inv(second[:, :k, :k] + ridge), dtype=np.float64)
     inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
     # Loadings are free − change · pulled: the mean by itself first.
-    free, pulled = (np.einsum("jab,jb->ja", inverse, right) for right in (found.cross[:k].T, constant))
+    free, pulled = (np.einsum("jab,jb->ja", inverse, right) for right in (sums.cross[:k].T, constant))
     weight = np.where(seen, counts - np.einsum("ja,ja->j", constant, pulled), 1.0)
-    change, means = (found.cross[k] - np.einsum("ja,ja->j", constant, free)) / weight, None
+    change, means = (sums.cross[k] - np.einsum("ja,ja->j", constant, free)) / weight, None
     if priors.offset is not None:
         before = means_of(parameters, priors.offset, seen)
         alone, uncertainty, precision = before.mean + change[seen], (noise / weight)[seen], (counts / noise)[seen]
@@ -222,14 +222,14 @@ def _regressed(second: Array, found: Entries, noise: Array, parameters: Paramete
     return _Regressions(free - change[:, None] * pulled, noise[:, None, None] * inverse, change, means)
 
 
-def _shift(found: Entries, second: Array, image: _Regressions, noise: Array) -> Array:
+def _shift(sums: Entries, second: Array, image: _Regressions, noise: Array) -> Array:
     """The b (K,) for z − b that the priors of z and of the means, and the uncertain loadings, like best together."""
     k = image.loadings.shape[1]
-    latent, each = unpacked(found.latent, k + 1), image.spread / noise[:, None, None]
+    latent, each = unpacked(sums.latent, k + 1), image.spread / noise[:, None, None]
     weight = latent[k, k] * np.eye(k) + np.einsum("j,jab->ab", second[:, k, k], each)
     wanted = latent[:k, k] + np.einsum("jab,jb->a", each, second[:, :k, k])
     if image.means is not None:
-        prior, loadings = mean_prior(image.means), image.loadings[found.second[-1] > SEEN]
+        prior, loadings = mean_prior(image.means), image.loadings[sums.second[-1] > SEEN]
         weight += loadings.T @ loadings / prior.variance
         wanted -= loadings.T @ (image.means.mean - prior.centre) / prior.variance
     return np.asarray(la.solve(weight, wanted, assume_a="pos"))
@@ -244,7 +244,7 @@ def _about(second: Array, shift: Array) -> Array:
 
 
 def maximise_bound(
-    found: Entries,
+    sums: Entries,
     parameters: Parameters,
     specification: Specification,
     priors: Priors = EVIDENCE,
@@ -252,13 +252,13 @@ def maximise_bound(
     expand: bool = True,
 ) -> Parameters:
     """M-step: the bound does not fall.  With `expand` the mean and covariance of z are free parameters of the step."""
-    k, counts = parameters.loadings.shape[1], found.second[-1]
+    k, counts = parameters.loadings.shape[1], sums.second[-1]
     noise = specification.per_feature(parameters.noise_variance)
-    second = np.ascontiguousarray(unpacked(found.second, k + 1).transpose(2, 0, 1))
-    loadings, spread, change, means = image = _regressed(second, found, noise, parameters, priors)
-    shift = _shift(found, second, image, noise) if expand else np.zeros(k)
+    second = np.ascontiguousarray(unpacked(sums.second, k + 1).transpose(2, 0, 1))
+    loadings, spread, change, means = image = _regressed(second, sums, noise, parameters, priors)
+    shift = _shift(sums, second, image, noise) if expand else np.zeros(k)
     solution = np.hstack([loadings, change[:, None]])
-    residual = found.energy - 2.0 * np.einsum("jk,kj->j", solution, found.cross)
+    residual = sums.energy - 2.0 * np.einsum("jk,kj->j", solution, sums.cross)
     residual += np.einsum("ja,jab,jb->j", solution, second, solution)
     residual += np.einsum("jab,jab->j", spread, _about(second, shift))
     uncertain = None
@@ -272,7 +272,7 @@ def maximise_bound(
     fitted = Parameters(loadings, mean, variance, packed(spread), uncertain)
     if not expand:
         return fitted
-    latent = unpacked(found.latent, k + 1)
+    latent = unpacked(sums.latent, k + 1)
     root = la.cholesky(_about(latent, shift) / latent[k, k], lower=True)
     if priors.variance is not None:
         root = _balanced(root, fitted, counts, float(latent[k, k]), priors.variance)
@@ -293,19 +293,19 @@ def _balanced(root: Array, parameters: Parameters, counts: Array, rows: float, v
 
 
 def bound_gradient(
-    found: Entries, parameters: Parameters, specification: Specification, priors: Priors = EVIDENCE
+    sums: Entries, parameters: Parameters, specification: Specification, priors: Priors = EVIDENCE
 ) -> Array:
     """∂ bound/∂(W, μ, log ψ) for given Σ_j and s_j², in the order of `Parameters.flatten`."""
-    k, counts = parameters.loadings.shape[1], found.second[-1]
+    k, counts = parameters.loadings.shape[1], sums.second[-1]
     noise = specification.per_feature(parameters.noise_variance)
     pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
     free_part = turned(parameters, np.eye(k, free))
     pulled[:, :free] = free_part.loadings @ np.linalg.inv(_given_or(prior_variance(free_part, counts), priors))
     pulled[counts < SEEN] = 0.0
-    uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k]) / noise
+    uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(sums.second, k + 1)[:k, :k]) / noise
     uncertain += counts * parameters.uncertainty(noise)
     starts = [at.start for at in specification.group_slices]
-    slope = gradient(found, parameters, specification)
+    slope = gradient(sums, parameters, specification)
     slope[: pulled.size] -= pulled.ravel()
     if priors.offset is not None:
         seen = counts > SEEN
@@ -316,17 +316,17 @@ def bound_gradient(
     return slope
 
 
-def worth(found: Entries, parameters: Parameters) -> Array:
+def worth(sums: Entries, parameters: Parameters) -> Array:
     """By how much the bound is higher with each component than without it (K,), all else being equal.
 
     With z_k and all w_jk held at 0, that of the rows is lower by Σ ½ (log C_kk + m_k²/C_kk) (the ratio of Savage and
     Dickey), and the divergences are lower by ½ Σ_j log [(Σ_j⁻¹)_kk/(V⁻¹)_kk].
     """
-    counts = found.second[-1]
+    counts = sums.second[-1]
     seen = counts > SEEN
     precision = np.diag(la.inv(prior_variance(parameters, counts)))
     each = np.diagonal(np.linalg.inv(spreads(parameters)[seen]), axis1=1, axis2=2)
-    return np.asarray(0.5 * (found.evidence[: len(precision)] - np.log(each / precision).sum(axis=0)))
+    return np.asarray(0.5 * (sums.evidence[: len(precision)] - np.log(each / precision).sum(axis=0)))
 
 
 def without_components(parameters: Parameters, specification: Specification, counts: Array, squares: Array) -> Entries:

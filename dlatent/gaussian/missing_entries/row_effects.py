@@ -56,19 +56,19 @@ def filled(parameters: Parameters, specification: Specification) -> Parameters:
     return turned(parameters, np.eye(wanted)[list(places)])
 
 
-def without_level(found: Entries, level: float) -> Entries:
+def without_level(sums: Entries, level: float) -> Entries:
     """The statistics of the rows less their levels, of the other components."""
-    size = len(found.cross)
+    size = len(sums.cross)
     at, keep = size - 2, np.delete(np.arange(size), size - 2)
-    second, latent = unpacked(found.second, size), unpacked(found.latent, size)
+    second, latent = unpacked(sums.second, size), unpacked(sums.latent, size)
     first, other = triangle(size - 1)
     packed = keep[first], keep[other]
-    return found._replace(
+    return sums._replace(
         second=second[packed],
-        cross=found.cross[keep] - level * second[keep, at],
-        energy=found.energy - 2.0 * level * found.cross[at] + level**2 * second[at, at],
+        cross=sums.cross[keep] - level * second[keep, at],
+        energy=sums.energy - 2.0 * level * sums.cross[at] + level**2 * second[at, at],
         latent=latent[packed],
-        evidence=found.evidence[:at],
+        evidence=sums.evidence[:at],
     )
 
 
