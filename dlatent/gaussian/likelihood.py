@@ -61,6 +61,16 @@ def joint_log_likelihoods(
     parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
 ) -> Array:
     """log p of the views of a pattern together, of rows (n, D_v) each: (n,), in nats; O(DK) each by Woodbury."""
+    distance, about = joint_distances(parts, pattern, parameters, specification)
+    size = sum(specification.sizes[view] for view in pattern)
+    return np.asarray(-0.5 * (size * LOG_2PI + about.constant + distance))
+
+
+def joint_distances(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
+) -> tuple[Array, Projection]:
+    """(x−μ)ᵀC⁻¹(x−μ) of the views of a pattern together, of rows (n, D_v) each: (n,), and the posterior map; O(DK) each
+    by Woodbury."""
     parts, parameters = near_zero(parts, pattern, parameters, specification)
     z, about = posterior_scores(parts, pattern, parameters, specification)
     distance = np.zeros(len(z))
@@ -69,8 +79,7 @@ def joint_log_likelihoods(
         distance += squared_distances(x, parameters.mean[specification.slices[view]], noise)
     # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
     distance -= np.einsum("ij,ij->i", z, z @ np.linalg.inv(about.covariance))
-    size = sum(specification.sizes[view] for view in pattern)
-    return np.asarray(-0.5 * (size * LOG_2PI + about.constant + distance))
+    return distance, about
 
 
 def joint_scores(parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification) -> Array:

@@ -170,7 +170,7 @@ def by_folds(trial: Trial, numbers: list[int], folds: BaseCrossValidator) -> lis
 def by_criterion(trial: Trial, numbers: list[int], criterion: str) -> list[Line]:
     """The criterion of a fit with each number."""
     if criterion != "bic" or not hasattr(trial.model, "bic"):
-        of = "PPCA of complete data" if criterion != "bic" else "PPCA, FactorAnalysis and PPCAMixture"
+        of = "PPCA of complete data" if criterion != "bic" else "models that have `bic`"
         raise DataError(
             f"criterion={criterion!r} is for {of}; take 'auto', which goes by what the fits of a "
             f"{type(trial.model).__name__} did not see"

@@ -162,7 +162,6 @@ def accelerated_em(em: EMPasses) -> Solution:
     spread = np.maximum(em.variances, specification.floors)
     unit = np.sqrt(specification.per_feature(spread))
     first = [at.start for at in specification.group_slices]
-    calm = 0
 
     def restored(point: Parameters) -> Parameters:
         return point.rescaled(unit, unit[first])
@@ -175,10 +174,8 @@ def accelerated_em(em: EMPasses) -> Solution:
         return scaled(maximise(latent, specification)), value
 
     def steer(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
-        nonlocal calm
         em.history.add(value)
-        calm = calm + 1 if em.history.settled(task.tol) else 0
-        return None if calm >= CALM else candidate
+        return None if em.history.settled(task.tol, CALM) else candidate
 
     def admissible(point: Parameters) -> Parameters:
         return point.at_least(specification.floors / unit[first] ** 2)

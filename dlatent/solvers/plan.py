@@ -75,8 +75,7 @@ class Plan:
     Parameters
     ----------
     solver : str
-        "covariance", "krylov", "accelerated_em", "gram" or "mixture"; of kernel models "memory", "recomputed", "stored"
-        or "landmarks".
+        Its name; :doc:`/models/solvers` tells of each.
     task : Task
         What is to be fitted.
     resources : Resources

@@ -186,7 +186,7 @@ def test_what_is_compared_where_nothing_is_said(data: Any) -> None:
 REFUSED = {
     "no likelihood": (LocallyLinearEmbedding(), X, {}, "no likelihood.*GridSearchCV"),
     "no missing entries": (PPCAMixture(), X, {"criterion": "held_out"}, "criterion='cross_validation'"),
-    "no bic": (KernelPPCA(), X, {"criterion": "bic"}, "for PPCA, FactorAnalysis and PPCAMixture; take 'auto'"),
+    "no bic": (KernelPPCA(), X, {"criterion": "bic"}, "for models that have `bic`; take 'auto'"),
     "no spectrum": (PPCA(missing="nan"), X, {"criterion": "evidence"}, "PPCA of complete data"),
     "too few samples": (PPCA(), X[:10], {"criterion": "evidence"}, "more samples than features"),
     "a kernel by its values": (KernelPPCA(kernel="precomputed"), X @ X.T, {}, "precomputed kernel.*name the kernel"),
