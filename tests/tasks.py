@@ -12,7 +12,7 @@ from dlatent.operators.kernels import Kernel
 from dlatent.passes import Resources
 from dlatent.solvers import planner
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.task import Between, DataSize, KernelFeatures, MixtureSize, Task
+from dlatent.solvers.task import Between, DataSize, Family, KernelFeatures, Task
 
 NOTHING: Any = None
 
@@ -59,8 +59,7 @@ class Paper:
     kernel_place: bool = False
     landmarks: int = 0
     kept_bytes: int = 0
-    mixtures: int = 1
-    starts: int = 1
+    family: Family | None = None
     rule: str | float | None = None
     weighted: bool = False
     adding: bool = False
@@ -112,7 +111,7 @@ class Paper:
             between=None if self.graph_entries is None else between,
             arrangement=Arrangement((), self.views, ()) if self.views else None,
             kernel=None if self.kernel is None else kernel,
-            mixture=MixtureSize(self.mixtures, self.starts) if self.mixtures > 1 else None,
+            family=self.family,
             missing=self.missing,
             weighted=self.weighted,
             adding=self.adding,

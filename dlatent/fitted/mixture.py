@@ -140,9 +140,9 @@ class Mixture(FittedModel):
         assert report.log_likelihood is not None
         shared, floor = isinstance(self.noise, ComponentNoise), self.noise.floor.tolist()
         least = floor[0] if shared else tuple(floor)
-        view = View("features", self.mean.shape[1], least, shared=shared)
+        view, single = View("features", self.mean.shape[1], least, shared=shared), len(self.weights) == 1
         return Solution(
-            Parameters(*self.parameters[1:]),
+            self.parameters.components[0] if single else Parameters(*self.parameters[1:]),
             Specification((view,), ((0,),), self.loadings.shape[2]),
             report.log_likelihood,
             report.history,
@@ -152,5 +152,5 @@ class Mixture(FittedModel):
             report.samples,
             tuple(self.view_samples.tolist()),
             tuple(self.total_variance.tolist()),
-            weights=self.weights,
+            weights=None if single else self.weights,
         )

@@ -36,8 +36,8 @@ from dlatent.models.model import Model
 from dlatent.models.row_methods import RowsRun, mapped
 from dlatent.models.table import table_task, warmed
 from dlatent.models.task import FitTask
+from dlatent.solvers.mixture.solver import Mixtures
 from dlatent.solvers.solution import Solution
-from dlatent.solvers.task import MixtureSize
 
 COMPONENTS = replace(
     SHARED["n_components"],
@@ -140,8 +140,9 @@ class PPCAMixture(Model):
                 f"n_mixtures is {self.n_mixtures}, but the {task.source.description} has {rows} samples; ask for fewer "
                 "components of the mixture"
             )
-        size = MixtureSize(mixtures, starts)
-        return warmed(replace(task, fitted=fitted_mixture, mixture=size), self)
+        # One component is PPCA, or factor analysis.
+        family = Mixtures(mixtures, starts) if mixtures > 1 else None
+        return warmed(replace(task, fitted=fitted_mixture, family=family), self)
 
     fit, plan = fit_methods.fit, fit_methods.plan
 

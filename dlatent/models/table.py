@@ -103,9 +103,9 @@ def warmed(task: FitTask, model: Any) -> FitTask:
         return task
     start, specification = fit.model.start(fit.report), task.specification
     shapes = start.parameters.loadings.shape, start.parameters.noise_variance.shape
-    several = () if task.mixture is None else (task.mixture.components,)
-    loadings = (*several, sum(specification.sizes), specification.n_components)
-    wanted = loadings, (*several, len(specification.group_sizes))
+    leading = () if task.family is None else task.family.leading
+    loadings = (*leading, sum(specification.sizes), specification.n_components)
+    wanted = loadings, (*leading, len(specification.group_sizes))
     if shapes != wanted:
         raise DataError(
             f"warm_start=True goes on from loadings and noise variances of shapes {shapes[0]} and {shapes[1]}, and "

@@ -60,7 +60,8 @@ def make_plan(task: Task, machine: Resources) -> Plan:
 
 def _why_not(solver: Solver, task: Task) -> str | None:
     """Why a solver is none for a task; None where it serves."""
-    asked = {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
+    asked = {} if task.family is None else {task.family.name: task.family.why}
+    asked |= {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
     for demand, why in asked.items():
         if demand != FEW and demand not in solver.serves:
             return why

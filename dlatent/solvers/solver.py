@@ -15,10 +15,6 @@ from dlatent.solvers.task import Task
 FEW = "few samples"
 """Fits that every solver takes, and some need."""
 DEMANDS: dict[str, tuple[Callable[[Task], bool], str]] = {
-    "mixture": (
-        lambda task: task.mixture is not None and task.mixture.components > 1,
-        "which component of the mixture a row is of is not known",
-    ),
     "kernel": (
         lambda task: task.kernel is not None,
         "a kernel makes the features, which are never written down",
@@ -43,7 +39,8 @@ DEMANDS: dict[str, tuple[Callable[[Task], bool], str]] = {
     "rule": (lambda task: task.rule is not None, "the number of components is chosen from all eigenvalues"),
     FEW: (lambda task: task.data.samples < task.data.features, "there are fewer samples than features"),
 }
-"""All that a fit may ask of its solver beyond complete samples with one noise variance, and why others are none."""
+"""All that a fit may ask of its solver beyond complete samples with one noise variance, but for what only its `Family`
+asks, and why others are none."""
 
 
 class Solver(ABC):

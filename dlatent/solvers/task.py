@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -153,11 +153,30 @@ class KernelFeatures:
     kept_bytes: int = 0
 
 
-class MixtureSize(NamedTuple):
-    """Components of a mixture, and from how many starts it is fitted."""
+@dataclass(frozen=True)
+class Family:
+    """A family of models with a solver of its own, beside which its subclass is, with the numbers that this solver
+    needs.
 
-    components: int
-    starts: int
+    Parameters
+    ----------
+    name : the demand that a solver of the family serves, and the key of the numbers in figures of plans.
+    why : why other solvers are none for it.
+    """
+
+    name: ClassVar[str]
+    why: ClassVar[str]
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """That of a task whose solver is that of the family."""
+        assert isinstance(task.family, cls)
+        return task.family
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The axes of the parameters before those of one linear-Gaussian model."""
+        return ()
 
 
 class Targets(Protocol):
@@ -189,7 +208,7 @@ class Task:
     between : what is between the samples.
     arrangement : which views the rows of a block have, where the data are several views.
     kernel : what makes the features, where they are not the data.
-    mixture : how many components a mixture has.
+    family : what only the solver of its own family of models can do.
     start : the result of a fit to like data, from which iterations over the data go on.
     adding : whether moments are kept for more rows; `earlier`, those of the rows before, about the same shift.
     max_rank : the widest subspace that the driver may hold.
@@ -214,7 +233,7 @@ class Task:
     between: Between | None = None
     arrangement: Arrangement | None = None
     kernel: KernelFeatures | None = None
-    mixture: MixtureSize | None = None
+    family: Family | None = None
     start: Solution | None = None
     adding: bool = False
     earlier: Moments | None = None
@@ -280,5 +299,5 @@ class Task:
             "kernel": kernel
             and {name: getattr(kernel, name) for name in ("itemsize", "place", "landmarks", "kept_bytes")}
             | {"name": kernel.kernel.name},
-            "mixture": self.mixture and self.mixture._asdict(),
+            **({} if self.family is None else {self.family.name: asdict(self.family)}),
         }

@@ -69,6 +69,13 @@ def test_a_copy_and_a_fit_without_it_begin_anew():
     np.testing.assert_array_equal(model.set_params(warm_start=False).fit(HOLES).components_, cold.components_)
 
 
+@pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
+def test_a_mixture_of_one_component_goes_on_as_the_model_that_it_is(noise):
+    model = PPCAMixture(2, 1, noise=noise, warm_start=True).fit(FULL)
+    before = model.components_
+    np.testing.assert_allclose(model.fit(FULL).components_, before, rtol=1e-6)
+
+
 def test_refusals(tmp_path):
     with pytest.raises(DataError, match="of complete data the best maximum is found without a start"):
         PPCA(2, warm_start=True).fit(FULL)

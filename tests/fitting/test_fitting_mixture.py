@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent import Callback, ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
-from dlatent.solvers.mixture.solver import subset_rows
+from dlatent.solvers.mixture.solver import Mixtures, subset_rows
 from dlatent.solvers.plan import Plan
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 from tests.law_examples import examples
@@ -161,7 +161,7 @@ def test_the_scale_of_single_features_does_not_matter_to_factor_analysers():
     np.testing.assert_allclose(other.means_, one.means_ * unit, rtol=1e-4)
 
 
-MIXED = replace(problem(1_000_000, 100, k=5), mixtures=10)
+MIXED = replace(problem(1_000_000, 100, k=5), family=Mixtures(10))
 
 
 def test_a_mixture_has_one_route_and_no_other_model_takes_it():
@@ -178,16 +178,17 @@ def test_a_mixture_has_one_route_and_no_other_model_takes_it():
 
 def test_more_of_anything_needs_no_less_memory():
     base = make_plan(MIXED, Host())
-    for more in ({"mixtures": 20}, {"n_components": 10}, {"features": 1000, "nbytes": 8 * 10**9}, {"shared": False}):
+    wide = {"features": 1000, "nbytes": 8 * 10**9}
+    for more in ({"family": Mixtures(20)}, {"n_components": 10}, wide, {"shared": False}):
         other = make_plan(replace(MIXED, **more), Host())
         assert other.worker_memory >= base.worker_memory
         assert other.driver_memory >= base.driver_memory
 
 
 def test_wide_rows_are_few_on_the_driver():
-    wide = replace(problem(10_000, 1_000_000, k=2, block=256 * MIB), mixtures=3)
+    wide = replace(problem(10_000, 1_000_000, k=2, block=256 * MIB), family=Mixtures(3))
     assert subset_rows(wide.task) == 30
-    text = replace(problem(800_000, 47_000, k=10, nnz=60_000_000), mixtures=20)
+    text = replace(problem(800_000, 47_000, k=10, nnz=60_000_000), family=Mixtures(20))
     assert subset_rows(text.task) == 4000
     assert make_plan(text, Host()).driver_memory < 8 * GIB
 

@@ -18,6 +18,7 @@ from dlatent.solvers.costs import (
     subspace,
 )
 from dlatent.solvers.graph.costs import SPARSE_MEETING_RATE, features_seconds
+from dlatent.solvers.mixture.solver import Mixtures
 from dlatent.solvers.plan import Plan, size
 from tests.simulators import documents
 from tests.tasks import Paper, make_plan
@@ -345,7 +346,7 @@ def test_the_time_of_a_plan_counts_the_iterations_on_the_driver():
         "of wide data, 0.1 s, took 9.3": (replace(problem(5_000, 400), shared=False), 9.3),
         "missing entries, took 5": (replace(problem(3_000, 30, k=3), shared=False, missing=True), 5.0),
         "partly labelled, took 5": (problem(20_000, 200, targets=10, patterns=2), 5.0),
-        "a mixture, took 3": (replace(problem(5_000, 50, k=5), mixtures=8, starts=5), 3.0),
+        "a mixture, took 3": (replace(problem(5_000, 50, k=5), family=Mixtures(8, 5)), 3.0),
     }
     for name, (shape, seconds) in given.items():
         plan = make_plan(shape, host)

@@ -14,7 +14,7 @@ from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
 from dlatent.gaussian.specification import Specification, View
-from dlatent.solvers.mixture.solver import MixtureSolver
+from dlatent.solvers.mixture.solver import Mixtures, MixtureSolver
 from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
@@ -153,8 +153,8 @@ def test_no_direction_leads_up_from_the_maximum(own_noise):
 
 def by_the_route(data, specification):
     """A mixture by its own route, which the planner does not take for one component."""
-    model = PPCAMixture(specification.n_components, 1, n_init=2, tol=1e-13, max_iter=300, noise_floor=1e-6)
-    task = replace(model._task(data), specification=specification)
+    model = PPCAMixture(specification.n_components, 1, tol=1e-13, max_iter=300, noise_floor=1e-6)
+    task = replace(model._task(data), specification=specification, family=Mixtures(1, 2))
     with connect(task.source, client="serial") as session:
         plan = make_plan(task, session.available)
         return MixtureSolver().fit(task, plan, data.mean(axis=0), session.run)

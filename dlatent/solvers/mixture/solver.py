@@ -8,7 +8,7 @@ extrapolated by Anderson's combination.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from dlatent.solvers.mixture.statistics import (
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.solution import History, Iteration, Report, Solution
 from dlatent.solvers.solver import Solver
-from dlatent.solvers.task import DataSize, MixtureSize, Task
+from dlatent.solvers.task import DataSize, Family, Task
 
 SUBSET_BYTES = 16 * 2**20
 """Rows that the driver holds to climb from several starts."""
@@ -74,16 +74,30 @@ CALM = 2
 """Iterations in a row that must have come near before an extrapolated fit ends."""
 
 
+@dataclass(frozen=True)
+class Mixtures(Family):
+    """So many components of a mixture, fitted from some starts."""
+
+    name, why = "mixture", "which component of the mixture a row is of is not known"
+    components: int
+    starts: int = 1
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """An axis of the components."""
+        return (self.components,)
+
+
 class MixtureSolver(Solver):
     """About twenty passes, M · D · (K + 1) numbers."""
 
     name, most = "mixture", 300
-    serves = frozenset({"mixture", "own noise"})
-    needs, lacking = frozenset({"mixture"}), "the model is no mixture"
+    serves = frozenset({Mixtures.name, "own noise"})
+    needs, lacking = frozenset({Mixtures.name}), "the model is no mixture"
 
     def plan(self, task: Task, machine: Resources) -> Plan:
         """About twenty passes; the driver holds the rows of the starts, and what the acceleration remembers."""
-        data, k, size = task.data, task.specification.n_components, mixture_size(task)
+        data, k, size = task.data, task.specification.n_components, Mixtures.of(task)
         columns = size.components * (k + 1)
         own_noise = 0 if task.shared else size.components
         statistic = 8 * (data.features * (columns + own_noise) + columns * (k + 1))
@@ -146,15 +160,9 @@ class MixtureSolver(Solver):
         )
 
 
-def mixture_size(task: Task) -> MixtureSize:
-    """Components and starts of a mixture."""
-    assert task.mixture is not None
-    return task.mixture
-
-
 def subset_rows(task: Task) -> int:
     """How many rows the driver holds for the starts."""
-    components = mixture_size(task).components
+    components = Mixtures.of(task).components
     wanted = max(SUBSET_ROWS, SUBSET_ROWS_EACH * components)
     room = max(SUBSET_BYTES // row_bytes(task.data), FEWEST_EACH * components)
     return int(min(task.data.samples, wanted, room))
@@ -168,7 +176,7 @@ def row_bytes(data: DataSize) -> int:
 def _best_start(parts: Any, task: Task, shift: Array, unit: Array, rng: np.random.Generator) -> Mixture:
     """The best of several starts, each climbed from on some rows, which come in parts; one in which a component has
     collapsed is taken only where all have."""
-    dense, specification, size = isinstance(parts[0], np.ndarray), task.specification, mixture_size(task)
+    dense, specification, size = isinstance(parts[0], np.ndarray), task.specification, Mixtures.of(task)
     rows = np.vstack(parts) if dense else sp.csr_array(sp.vstack(parts, format="csr"))
     climbs = list[tuple[int, float, int, Mixture]]()
     for number in range(size.starts):
