@@ -23,15 +23,7 @@ from distributed.scheduler import KilledWorker
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.cache import weight
 from dlatent.engine.executor import Build, OnProgress, Take, place, step_counter, taken
-from dlatent.engine.failures import (
-    Stranded,
-    attended,
-    deaths,
-    persistently,
-    results_of,
-    threads_of,
-    translated,
-)
+from dlatent.engine.failures import Stranded, attended, deaths, persistently, results_of, threads_of, translated
 from dlatent.engine.fold import Share, Work, halt, join_kept
 from dlatent.engine.group import Bundle, Sealed, Targets, groups_of, sealed, unsealed
 from dlatent.engine.remote import (

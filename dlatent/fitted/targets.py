@@ -7,21 +7,28 @@ is isotropic.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg as la
-import scipy.sparse as sp
 
 from dlatent.arrays import Array, AxisLabels, Integers
-from dlatent.containers import plain_numbers, refuse_mask, without_mask
 from dlatent.engine.group import CodedTargets
 from dlatent.errors import DataError
 from dlatent.fitted.room import require_room
+from dlatent.fitted.target_values import (
+    as_array,
+    classes_of,
+    distinct_values,
+    kind_of,
+    labels_of_rows,
+    number_matrix,
+    with_mask,
+    without_minus_rows,
+)
 from dlatent.gaussian.canonical import column_signs
 
 TOO_MANY = "merge classes or leave out outputs, or pass y of one column with target_type='regression'"
@@ -65,7 +72,7 @@ class TargetEncoding:
         """Rows of the second view (n, L') of new targets in the form that the model was fitted with, NaN if
         unlabelled; `holes` allows rows of which some outputs are missing, where the targets are not rotated."""
         if self.classes is None:
-            values = _matrix(targets, samples)
+            values = number_matrix(targets, samples)
             if values.shape[1] != len(self.centre):
                 raise DataError(
                     f"the targets have {values.shape[1]} outputs; the model was fitted with {len(self.centre)}"
@@ -83,10 +90,10 @@ class TargetEncoding:
     def codes(self, targets: Any, samples: int) -> Integers:
         """The class number of each row, −1 where unlabelled; DataError names a label that the model does not know."""
         assert self.classes is not None
-        values, present = _labels(targets, samples)
+        values, present = labels_of_rows(targets, samples)
         codes = np.full(len(values), -1, dtype=np.int64)
         known = {label: number for number, label in enumerate(self.classes.tolist())}
-        distinct, which = _distinct(values[present])
+        distinct, which = distinct_values(values[present])
         numbers = np.array([known.get(label, -1) for label in distinct], dtype=np.int64)
         codes[present] = numbers[which]
         unknown = np.flatnonzero(present & (codes < 0))
@@ -159,183 +166,24 @@ def encode_targets(
     targets = as_array(targets)
     if targets.ndim not in (1, 2) or len(targets) != samples:
         raise DataError(f"y has shape {targets.shape}; the data have {samples} samples, so y needs {samples} rows")
-    targets = _without_minus_rows(_masked(targets, mask, samples), kind)
+    targets = without_minus_rows(with_mask(targets, mask, samples), kind)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
-    chosen = _kind_of(targets) if kind == "auto" else kind
+    chosen = kind_of(targets) if kind == "auto" else kind
     if chosen == "class":
         return _encode_classes(targets, samples)
     return _encode_outputs(targets, samples, chosen, holes)
 
 
-def as_array(targets: Any, what: str = "y") -> npt.NDArray[Any]:
-    """Targets in whatever holds them as an array, masked ones missing; lists that mix text and None must not become
-    text.
-
-    Raises DataError for what is none.
-    """
-    many = "give a label or a number for each sample, or as many numbers for each"
-    if isinstance(targets, str | bytes | Mapping) or not (
-        hasattr(targets, "__array__") or isinstance(targets, Iterable)
-    ):
-        raise DataError(f"{what} is of type {type(targets).__name__}; {many}")
-    try:
-        array = _to_numpy(targets, what)
-    except DataError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{what} is no array ({error}); {many}") from error
-    if array.ndim not in (1, 2) or (array.ndim == 2 and not array.shape[1]):
-        raise DataError(f"{what} has shape {array.shape}; {many}")
-    return array
-
-
-def _to_numpy(targets: Any, what: str) -> npt.NDArray[Any]:
-    if hasattr(targets, "__dask_graph__"):
-        if sp.issparse(meta := getattr(targets, "_meta", None)):  # what Dask puts together must fit before
-            targets = targets.map_blocks(plain_numbers, what, dtype=targets.dtype, meta=meta)
-        targets = targets.compute()
-    if sp.issparse(targets):
-        return np.asarray(plain_numbers(targets, what).toarray())
-    if getattr(targets, "ndim", None) is not None:
-        return without_mask(targets)
-    if hasattr(targets, "to_numpy"):  # frames and columns that have no dimensions, as those of polars
-        return np.asarray(targets.to_numpy())
-    if hasattr(targets, "__array__"):
-        return without_mask(targets)
-    values = [None if value is np.ma.masked else value for value in targets]
-    mixed = any(issubclass(kind, str) or kind is type(None) for kind in set(map(type, values)))
-    return np.array(values, dtype=object) if mixed else without_mask(values)
-
-
-def _masked(targets: npt.NDArray[Any], mask: Any, samples: int) -> npt.NDArray[Any]:
-    if mask is None:
-        return targets
-    keep = refuse_mask(mask, "labelled")
-    if keep.shape != (samples,) or keep.dtype != bool:
-        raise DataError(f"labelled has shape {keep.shape} and dtype {keep.dtype}; expected {samples} booleans")
-    hidden = targets.astype(object) if targets.dtype.kind not in "f" else targets.copy()
-    hidden[~keep] = np.nan if hidden.dtype.kind == "f" else None
-    return hidden
-
-
-def _without_minus_rows(targets: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
-    """A 0/1 matrix whose unlabelled rows are −1 throughout, the convention of class labels, with those rows missing."""
-    floats = targets.dtype.kind == "f" and kind == "auto"
-    if targets.ndim != 2 or targets.shape[1] == 1 or kind not in ("auto", "multilabel") or floats:
-        return targets
-    numbers = _numbers(targets, "y")
-    hidden = (numbers == -1).all(axis=1)
-    seen = numbers[~hidden]
-    if not hidden.any() or not np.isin(seen[np.isfinite(seen)], (0, 1)).all():
-        return targets
-    return _masked(targets, ~hidden, len(targets))
-
-
-def _is_missing(value: Any) -> bool:
-    return _is_nothing(type(value)) or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
-
-
-def _is_nothing(kind: type) -> bool:
-    """Whether all values of a type stand for a missing one: None, and what pandas has for it."""
-    return kind is type(None) or kind.__name__ in ("NAType", "NaTType")
-
-
-def _distinct(values: npt.NDArray[Any]) -> tuple[list[Any], npt.NDArray[np.intp]]:
-    """The distinct values in the order of their first rows, and which of them each row has (n,).
-
-    What Python must look at it then looks at once for each value, and not for each row.
-    """
-    numbers: defaultdict[Any, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
-    try:
-        which = np.fromiter(map(numbers.__getitem__, values.tolist()), dtype=np.intp, count=len(values))
-    except TypeError as error:
-        raise DataError(f"y has values that can be no labels ({error}); use numbers or texts") from error
-    return list(numbers), which
-
-
-def _classes_of(seen: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """The distinct labels in ascending order, and the number of each row's label among them."""
-    if seen.dtype.kind not in "OSU":
-        return np.unique(seen, return_inverse=True)
-    distinct, which = _distinct(seen)
-    labels = np.empty(len(distinct), dtype=seen.dtype)
-    labels[:] = distinct
-    classes, place = np.unique(labels, return_inverse=True)
-    return classes, place[which]
-
-
-def _kind_of(targets: npt.NDArray[Any]) -> str:
-    if targets.ndim == 2:
-        numbers = _numbers(targets, "y")
-        seen = numbers[np.isfinite(numbers)]
-        return "multilabel" if targets.dtype.kind != "f" and np.isin(seen, (0, 1)).all() else "regression"
-    if targets.dtype.kind in "USbiu":
-        return "class"
-    if targets.dtype.kind != "f":
-        kinds = {kind for kind in set(map(type, targets.tolist())) if not _is_nothing(kind)}
-        if any(issubclass(kind, np.floating) and not issubclass(kind, float) for kind in kinds):
-            kinds = {type(value) for value in targets.tolist() if not _is_missing(value)}
-        if all(issubclass(kind, int) for kind in kinds) or not all(_is_number(kind) for kind in kinds):
-            return "class"
-    numbers = _numbers(targets, "y")
-    seen = numbers[~np.isnan(numbers)]
-    return "class" if np.isfinite(seen).all() and (seen == np.floor(seen)).all() else "regression"
-
-
-def _is_number(kind: type) -> bool:
-    return issubclass(kind, (int, float)) and kind is not bool
-
-
-def _numbers(targets: npt.NDArray[Any], what: str) -> Array:
-    """Numbers with NaN for what is missing."""
-    if targets.dtype == object:
-        flat = targets.ravel().tolist()
-        if not all(issubclass(kind, (int, float, np.number)) for kind in set(map(type, flat))):
-            targets = np.array([np.nan if _is_missing(v) else v for v in flat], dtype=object).reshape(targets.shape)
-    try:
-        return targets.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{what} must be numbers for this target type: {error}") from error
-
-
-def _matrix(targets: Any, samples: int) -> Array:
-    values = _numbers(as_array(targets), "y")
-    values = values[:, None] if values.ndim == 1 else values
-    if len(values) != samples:
-        raise DataError(f"y has {len(values)} rows; the data have {samples} samples")
-    return values
-
-
-def _labels(targets: Any, samples: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Class labels and which rows have one: None, NaN and −1 are no labels."""
-    values = as_array(targets)
-    if values.ndim != 1 or len(values) != samples:
-        raise DataError(f"class labels have shape {values.shape}; expected {samples} of them")
-    if values.dtype.kind in "USb":
-        return values, np.ones(len(values), dtype=bool)
-    if values.dtype.kind == "f":
-        present = np.isfinite(values) & (values != -1)
-        numbers = np.where(present, values, 0)
-        values = numbers.astype(np.int64) if (numbers == np.floor(numbers)).all() else values
-        return values, present
-    if values.dtype.kind in "iu":
-        return values, values != -1
-    distinct, which = _distinct(values)
-    labels = [not _is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in distinct]
-    return values, np.array(labels, dtype=bool)[which]
-
-
 def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
     if targets.ndim != 1:
         raise DataError(f"class labels have shape {targets.shape}; expected one label per sample")
-    values, present = _labels(targets, samples)
+    values, present = labels_of_rows(targets, samples)
     if not present.any():
         raise DataError("no row of y is labelled (all are None, NaN or -1); label some samples, or use PPCA")
     seen = values[present]
     try:
-        classes, inverse = _classes_of(seen)
+        classes, inverse = classes_of(seen)
     except TypeError as error:
         raise DataError(
             f"the class labels mix types that cannot be ordered ({error}); use labels of one type"
@@ -367,7 +215,7 @@ def _of_one_kind(classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: bool) -> EncodedTargets:
-    values = _matrix(targets, samples)
+    values = number_matrix(targets, samples)
     if holes and (np.isnan(values).any(axis=1) & ~np.isnan(values).all(axis=1)).any():
         return _encode_with_holes(values, kind)
     present = _whole_rows(values)

@@ -145,8 +145,8 @@ class PPCAMixture(Model):
         return warmed(replace(task, fitted=fitted_mixture, family=family), self)
 
     fit, plan = fit_methods.fit, fit_methods.plan
-
     bic, aic = row_methods.bic, row_methods.aic
+    feature_names_in_ = fitted_methods.feature_names_in_
 
     @property
     def _model(self) -> Mixture:
@@ -164,8 +164,6 @@ class PPCAMixture(Model):
     def n_features_in_(self) -> int:
         """int: Number of features, D."""
         return int(self._model.mean.shape[1])
-
-    feature_names_in_ = fitted_methods.feature_names_in_
 
     @property
     def weights_(self) -> Array:

@@ -18,7 +18,8 @@ from sklearn.utils import get_tags
 from dlatent.arrays import DataSource, Graph, Integers
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
-from dlatent.fitted.targets import as_array, check_dropped_rows
+from dlatent.fitted.target_values import as_array
+from dlatent.fitted.targets import check_dropped_rows
 from dlatent.gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
 from dlatent.gaussian.missing_entries.incomplete import HeldOutRequest, Hiding, block_held_out
 from dlatent.models.docstrings import described

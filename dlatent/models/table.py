@@ -13,8 +13,9 @@ from dlatent.arrays import Array, AxisLabels, DataSource
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
+from dlatent.fitted.heads import Targets
 from dlatent.fitted.labels import Labels
-from dlatent.fitted.linear import FeatureNoise, Linear, LinearGaussian, SharedNoise, Targets
+from dlatent.fitted.linear import FeatureNoise, Linear, LinearGaussian, SharedNoise
 from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
 from dlatent.gaussian.specification import Specification, View
 from dlatent.models.hyperparameters import COUNT

@@ -14,7 +14,7 @@ from sklearn.utils import ClassifierTags
 from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.fitted.grid import over_features
-from dlatent.fitted.linear import Targets
+from dlatent.fitted.heads import Targets
 from dlatent.fitted.rows import OfRows
 from dlatent.gaussian.expectation import pattern_projection
 from dlatent.models import task as tasks

@@ -29,7 +29,7 @@ from dlatent.errors import (
 )
 from dlatent.fitted.fit import INITIAL_MEAN, Fit, FittedModel, Notice, Report
 from dlatent.fitted.grid import cells_named
-from dlatent.fitted.linear import EstimatedHead
+from dlatent.fitted.heads import EstimatedHead
 from dlatent.fitted.rows import compares, function
 from dlatent.fitted.targets import EncodedTargets
 from dlatent.gaussian.head import (

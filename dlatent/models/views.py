@@ -17,7 +17,8 @@ from dlatent.errors import DataError
 from dlatent.fitted.fit import INITIAL_MEAN
 from dlatent.fitted.labels import ViewLabels
 from dlatent.fitted.linear import JointGaussian, SharedNoise
-from dlatent.fitted.targets import EncodedTargets, as_array
+from dlatent.fitted.target_values import as_array
+from dlatent.fitted.targets import EncodedTargets
 from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
 from dlatent.gaussian.likelihood import block_view_means
 from dlatent.gaussian.moments import representable

@@ -1,0 +1,177 @@
+"""Targets in whatever holds them as an array: labels, numbers, and what is missing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import Array
+from dlatent.containers import plain_numbers, refuse_mask, without_mask
+from dlatent.errors import DataError
+
+
+def as_array(targets: Any, what: str = "y") -> npt.NDArray[Any]:
+    """Targets in whatever holds them as an array, masked ones missing; lists that mix text and None must not become
+    text.
+
+    Raises DataError for what is none.
+    """
+    many = "give a label or a number for each sample, or as many numbers for each"
+    if isinstance(targets, str | bytes | Mapping) or not (
+        hasattr(targets, "__array__") or isinstance(targets, Iterable)
+    ):
+        raise DataError(f"{what} is of type {type(targets).__name__}; {many}")
+    try:
+        array = _to_numpy(targets, what)
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} is no array ({error}); {many}") from error
+    if array.ndim not in (1, 2) or (array.ndim == 2 and not array.shape[1]):
+        raise DataError(f"{what} has shape {array.shape}; {many}")
+    return array
+
+
+def _to_numpy(targets: Any, what: str) -> npt.NDArray[Any]:
+    if hasattr(targets, "__dask_graph__"):
+        if sp.issparse(meta := getattr(targets, "_meta", None)):  # what Dask puts together must fit before
+            targets = targets.map_blocks(plain_numbers, what, dtype=targets.dtype, meta=meta)
+        targets = targets.compute()
+    if sp.issparse(targets):
+        return np.asarray(plain_numbers(targets, what).toarray())
+    if getattr(targets, "ndim", None) is not None:
+        return without_mask(targets)
+    if hasattr(targets, "to_numpy"):  # frames and columns that have no dimensions, as those of polars
+        return np.asarray(targets.to_numpy())
+    if hasattr(targets, "__array__"):
+        return without_mask(targets)
+    values = [None if value is np.ma.masked else value for value in targets]
+    mixed = any(issubclass(kind, str) or kind is type(None) for kind in set(map(type, values)))
+    return np.array(values, dtype=object) if mixed else without_mask(values)
+
+
+def with_mask(targets: npt.NDArray[Any], mask: Any, samples: int) -> npt.NDArray[Any]:
+    """Targets of which those outside a mask are missing.  Errors: DataError for a mask of another shape."""
+    if mask is None:
+        return targets
+    keep = refuse_mask(mask, "labelled")
+    if keep.shape != (samples,) or keep.dtype != bool:
+        raise DataError(f"labelled has shape {keep.shape} and dtype {keep.dtype}; expected {samples} booleans")
+    hidden = targets.astype(object) if targets.dtype.kind not in "f" else targets.copy()
+    hidden[~keep] = np.nan if hidden.dtype.kind == "f" else None
+    return hidden
+
+
+def without_minus_rows(targets: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    """A 0/1 matrix whose unlabelled rows are −1 throughout, the convention of class labels, with those rows missing."""
+    floats = targets.dtype.kind == "f" and kind == "auto"
+    if targets.ndim != 2 or targets.shape[1] == 1 or kind not in ("auto", "multilabel") or floats:
+        return targets
+    numbers = _numbers(targets, "y")
+    hidden = (numbers == -1).all(axis=1)
+    seen = numbers[~hidden]
+    if not hidden.any() or not np.isin(seen[np.isfinite(seen)], (0, 1)).all():
+        return targets
+    return with_mask(targets, ~hidden, len(targets))
+
+
+def _is_missing(value: Any) -> bool:
+    return _is_nothing(type(value)) or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
+
+
+def _is_nothing(kind: type) -> bool:
+    """Whether all values of a type stand for a missing one: None, and what pandas has for it."""
+    return kind is type(None) or kind.__name__ in ("NAType", "NaTType")
+
+
+def distinct_values(values: npt.NDArray[Any]) -> tuple[list[Any], npt.NDArray[np.intp]]:
+    """The distinct values in the order of their first rows, and which of them each row has (n,).
+
+    What Python must look at it then looks at once for each value, and not for each row.
+    """
+    numbers: defaultdict[Any, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    try:
+        which = np.fromiter(map(numbers.__getitem__, values.tolist()), dtype=np.intp, count=len(values))
+    except TypeError as error:
+        raise DataError(f"y has values that can be no labels ({error}); use numbers or texts") from error
+    return list(numbers), which
+
+
+def classes_of(seen: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """The distinct labels in ascending order, and the number of each row's label among them."""
+    if seen.dtype.kind not in "OSU":
+        return np.unique(seen, return_inverse=True)
+    distinct, which = distinct_values(seen)
+    labels = np.empty(len(distinct), dtype=seen.dtype)
+    labels[:] = distinct
+    classes, place = np.unique(labels, return_inverse=True)
+    return classes, place[which]
+
+
+def kind_of(targets: npt.NDArray[Any]) -> str:
+    """Whether targets are "class", "multilabel" or "regression", as far as they tell."""
+    if targets.ndim == 2:
+        numbers = _numbers(targets, "y")
+        seen = numbers[np.isfinite(numbers)]
+        return "multilabel" if targets.dtype.kind != "f" and np.isin(seen, (0, 1)).all() else "regression"
+    if targets.dtype.kind in "USbiu":
+        return "class"
+    if targets.dtype.kind != "f":
+        kinds = {kind for kind in set(map(type, targets.tolist())) if not _is_nothing(kind)}
+        if any(issubclass(kind, np.floating) and not issubclass(kind, float) for kind in kinds):
+            kinds = {type(value) for value in targets.tolist() if not _is_missing(value)}
+        if all(issubclass(kind, int) for kind in kinds) or not all(_is_number(kind) for kind in kinds):
+            return "class"
+    numbers = _numbers(targets, "y")
+    seen = numbers[~np.isnan(numbers)]
+    return "class" if np.isfinite(seen).all() and (seen == np.floor(seen)).all() else "regression"
+
+
+def _is_number(kind: type) -> bool:
+    return issubclass(kind, (int, float)) and kind is not bool
+
+
+def _numbers(targets: npt.NDArray[Any], what: str) -> Array:
+    """Numbers with NaN for what is missing."""
+    if targets.dtype == object:
+        flat = targets.ravel().tolist()
+        if not all(issubclass(kind, (int, float, np.number)) for kind in set(map(type, flat))):
+            targets = np.array([np.nan if _is_missing(v) else v for v in flat], dtype=object).reshape(targets.shape)
+    try:
+        return targets.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{what} must be numbers for this target type: {error}") from error
+
+
+def number_matrix(targets: Any, samples: int) -> Array:
+    """Targets as numbers with a column for each output.  Errors: DataError for another number of rows."""
+    values = _numbers(as_array(targets), "y")
+    values = values[:, None] if values.ndim == 1 else values
+    if len(values) != samples:
+        raise DataError(f"y has {len(values)} rows; the data have {samples} samples")
+    return values
+
+
+def labels_of_rows(targets: Any, samples: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Class labels and which rows have one: None, NaN and −1 are no labels."""
+    values = as_array(targets)
+    if values.ndim != 1 or len(values) != samples:
+        raise DataError(f"class labels have shape {values.shape}; expected {samples} of them")
+    if values.dtype.kind in "USb":
+        return values, np.ones(len(values), dtype=bool)
+    if values.dtype.kind == "f":
+        present = np.isfinite(values) & (values != -1)
+        numbers = np.where(present, values, 0)
+        values = numbers.astype(np.int64) if (numbers == np.floor(numbers)).all() else values
+        return values, present
+    if values.dtype.kind in "iu":
+        return values, values != -1
+    distinct, which = distinct_values(values)
+    labels = [not _is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in distinct]
+    return values, np.array(labels, dtype=bool)[which]
