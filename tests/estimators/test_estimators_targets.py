@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dlatent.fitted.targets as module
+import dlatent.fitted.target_values as module
 from dlatent import DataError
 from dlatent.fitted.targets import encode_targets
 from tests.law_examples import examples
@@ -48,8 +48,8 @@ def labelled_by_rows(values):
 @given(COLUMNS)
 def test_objects_are_what_their_rows_say(values):
     values = column(values)
-    assert module._kind_of(values) == kind_by_rows(values)
-    labels, present = module._labels(values, len(values))
+    assert module.kind_of(values) == kind_by_rows(values)
+    labels, present = module.labels_of_rows(values, len(values))
     assert present.tolist() == labelled_by_rows(values)
     assert labels is values
 
@@ -57,7 +57,7 @@ def test_objects_are_what_their_rows_say(values):
 @settings(max_examples=examples(100))
 @given(st.lists(st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5, np.nan, np.inf]), min_size=1, max_size=40))
 def test_floats_are_what_their_rows_say(values):
-    assert module._kind_of(np.array(values)) == kind_by_rows(np.array(values))
+    assert module.kind_of(np.array(values)) == kind_by_rows(np.array(values))
 
 
 @settings(max_examples=examples(200))
