@@ -23,6 +23,11 @@ class FeatureLabels(ABC):
 
     known: AxisLabels
 
+    def names(self) -> dict[str, Variable]:
+        """The names, where the features have any."""
+        features = self.known.features
+        return {} if features is None else {"feature": Variable(("feature",), np.asarray(features))}
+
     @abstractmethod
     def variables(self) -> dict[str, Variable]:
         """All that are arrays, by their names in a store."""
@@ -45,9 +50,7 @@ class Labels(FeatureLabels):
 
     def variables(self) -> dict[str, Variable]:
         """The names, and the arrays of the grid."""
-        features, grid = self.known.features, self.known.grid
-        names = {} if features is None else {"feature": Variable(("feature",), np.asarray(features))}
-        return names | (grid_variables(grid) if grid else {})
+        return self.names() | (grid_variables(self.known.grid) if self.known.grid else {})
 
     def facts(self) -> dict[str, Any]:
         """The dimensions, and what else a grid is."""
@@ -99,9 +102,8 @@ class ViewLabels(FeatureLabels):
 
     def variables(self) -> dict[str, Variable]:
         """The names, the view of each feature, and the arrays of the grids."""
-        names = self.known.features
-        arrays = {} if names is None else {"feature": Variable(("feature",), np.asarray(names))}
-        arrays["feature_view"] = Variable(("feature",), np.repeat(np.array(list(self.views)), self.sizes))
+        view = Variable(("feature",), np.repeat(np.array(list(self.views)), self.sizes))
+        arrays = self.names() | {"feature_view": view}
         for number, labels in enumerate(self.views.values()):
             arrays |= grid_variables(labels.grid, of_view(number)) if labels.grid else {}
         return arrays

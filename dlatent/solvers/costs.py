@@ -42,7 +42,7 @@ VIEW_STEPS = 300
 ROW_SOLVE = 10.0
 """Time of one inverse of a row's K × K precision in units of K³ operations of a matrix product."""
 ROW_CHUNK_BYTES = 32 * MIB
-"""Temporary arrays of one thread of route rows."""
+"""Temporary arrays of one thread of accelerated EM."""
 TASK_SECONDS = 0.003
 FULL_EIGEN = 1500
 """Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""

@@ -192,7 +192,7 @@ class GramSolver(Solver):
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum over combinations of samples, which the last pass turns into loadings (SPPCA, Algorithm 3).
 
-        Law: the result is that of the other routes, up to rounding.
+        Law: the result is that of the other solvers, up to rounding.
         """
         count = task.data.samples
         tiles, specification = kernel_tiles(run, Kernel("linear", shift=shift), task), task.specification

@@ -41,10 +41,12 @@ HELPS = 0.95
 
 def make_plan(task: Task, machine: Resources) -> Plan:
     """Choose the cheapest solver that fits, or the one asked for; PlanError where nothing fits, with the way out."""
-    plans = {each.name: each.plan(task, machine) for each in SOLVERS.values() if _why_not(each, task) is None}
+    asked = _asked(task)
+    why_not = {name: _why_not(each, task, asked) for name, each in SOLVERS.items()}
+    plans = {name: SOLVERS[name].plan(task, machine) for name, reason in why_not.items() if reason is None}
     wanted = [plan for name, plan in plans.items() if task.solver in ("auto", name)]
     if not wanted:
-        raise PlanError(_unserved(task, list(plans)))
+        raise PlanError(_unserved(task, why_not))
     usable = [plan for plan in wanted if _filled(plan) <= 1.0]
     if not usable:
         raise PlanError(_refusal(task, machine, wanted))
@@ -58,10 +60,14 @@ def make_plan(task: Task, machine: Resources) -> Plan:
     )
 
 
-def _why_not(solver: Solver, task: Task) -> str | None:
-    """Why a solver is none for a task; None where it serves."""
-    asked = {} if task.family is None else {task.family.name: task.family.why}
-    asked |= {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
+def _asked(task: Task) -> dict[str, str]:
+    """What a task asks of its solver, and why."""
+    family = {} if task.family is None else {task.family.name: task.family.why}
+    return family | {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
+
+
+def _why_not(solver: Solver, task: Task, asked: Mapping[str, str]) -> str | None:
+    """Why a solver is none for a task that asks this; None where it serves."""
     for demand, why in asked.items():
         if demand != FEW and demand not in solver.serves:
             return why
@@ -104,13 +110,13 @@ def _kernel_reason(best: Plan, kernel: KernelFeatures, plans: Mapping[str, Plan]
     return f"kernel of {size(best.task.data.samples**2 * kernel.itemsize)}: estimated {said}{hint}"
 
 
-def _unserved(task: Task, others: list[str]) -> str:
+def _unserved(task: Task, why_not: Mapping[str, str | None]) -> str:
     """That the solver asked for cannot serve, or with "auto" that none can, and why."""
-    why = {name: _why_not(each, task) for name, each in SOLVERS.items() if task.solver in (name, "auto")}
     if task.solver == "auto":
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in why.items())
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in why_not.items())
         return f"no solver serves this model and these data: {reasons}"
-    reason = f": {why[task.solver]}" if task.solver in why else ""
+    reason = f": {why_not[task.solver]}" if task.solver in why_not else ""
+    others = [name for name, lack in why_not.items() if lack is None]
     return (
         f"solver {task.solver!r} is none for this model and these data{reason}; take {' or '.join(others)}, or 'auto'"
     )

@@ -49,7 +49,7 @@ class Values(NamedTuple):
 @dataclass(frozen=True)
 class Preset:
     """One way to use an estimator: `make(**options)` gives it unfitted; `features` (N, D), NaN where it takes missing
-    entries, `targets` (N rows) and `graph` (N, N) are what it is fitted to, where it takes them; `routes` are two ways
+    entries, `targets` (N rows) and `graph` (N, N) are what it is fitted to, where it takes them; `solvers` are two ways
     to the same maximum, the second by iterations."""
 
     name: str
@@ -57,7 +57,7 @@ class Preset:
     features: Array = field(repr=False)
     targets: Any = field(default=None, repr=False)
     graph: Any = field(default=None, repr=False)
-    routes: tuple[str, str] = ("covariance", "krylov")
+    solvers: tuple[str, str] = ("covariance", "krylov")
 
     def __str__(self) -> str:
         return self.name
@@ -176,9 +176,9 @@ class Preset:
         return self.fit()
 
     @cached_property
-    def routed(self) -> dict[str, Any]:
-        """The estimator fitted to its own data by each of its routes; laws must not change them."""
-        return {solver: self.fit(solver=solver) for solver in dict.fromkeys(self.routes)}
+    def by_solver(self) -> dict[str, Any]:
+        """The estimator fitted to its own data by each of its solvers; laws must not change them."""
+        return {solver: self.fit(solver=solver) for solver in dict.fromkeys(self.solvers)}
 
     def score_samples(self, model: Any) -> Array:
         """The log-likelihood of each sample, targets included where there are any."""
@@ -220,13 +220,13 @@ class Conformance:
         """The engine changes no bit."""
         _assert_close(preset, preset.fitted, preset.train(preset.make(tol=1e-12), client="serial"), exact=True)
 
-    def test_routes_agree(self, preset: Preset) -> None:
-        """All routes find one maximum."""
-        _assert_close(preset, *(preset.routed[solver] for solver in preset.routes))
+    def test_solvers_agree(self, preset: Preset) -> None:
+        """All solvers find one maximum."""
+        _assert_close(preset, *(preset.by_solver[solver] for solver in preset.solvers))
 
     def test_likelihood_never_falls(self, preset: Preset) -> None:
         """No iteration loses likelihood, and the last line of the history is the fit's log-likelihood."""
-        model = preset.routed[preset.routes[1]]
+        model = preset.by_solver[preset.solvers[1]]
         lines = model.history_["iteration_log_likelihood"].values
         assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
         assert lines[-1] == model.log_likelihood_
@@ -315,7 +315,7 @@ class Conformance:
         assert (abs(x.mean(axis=0) - preset.middle(model)) < 6 * spread / np.sqrt(len(x))).all()
 
     def test_plan_before_fit(self, preset: Preset) -> None:
-        """`plan` names a route and its costs without fitting."""
+        """`plan` names a solver and its costs without fitting."""
         model = preset.make()
         plan = preset.plan(model)
         assert plan.solver in str(plan)

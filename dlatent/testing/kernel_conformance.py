@@ -12,7 +12,7 @@ from dlatent.testing.conformance import Conformance, Preset
 class KernelConformance(Conformance):
     """The laws of an estimator whose kernel takes distances (rbf, laplacian) with γ by the median heuristic.
 
-    Presets give the routes by which K is reached, `routes=("memory", "recomputed")`.
+    Presets give the solvers by which K is reached, `solvers=("memory", "recomputed")`.
     """
 
     def too_many(self, preset: Preset) -> int:

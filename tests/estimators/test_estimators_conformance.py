@@ -41,7 +41,7 @@ CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
 FEW_HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.1, np.nan, X)
 GAPS = np.where(np.random.default_rng(4).random(OUTPUTS.shape) < 0.3, np.nan, OUTPUTS)
-BY_ROWS = {"routes": ("accelerated_em", "accelerated_em")}
+BY_ROWS = {"solvers": ("accelerated_em", "accelerated_em")}
 WIDE = plain_features(20, 60)
 OUTPUT = WIDE[:, :1] + np.random.default_rng(3).standard_normal((20, 1))
 DUAL = ("gram", "krylov")
@@ -146,10 +146,10 @@ class SmoothedBoundPreset(BoundPreset, SmoothedPreset):
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
-    Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, routes=("covariance", "accelerated_em")),
+    Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, solvers=("covariance", "accelerated_em")),
     Preset("ppca, entries missing", partial(PPCA, n_components=2, missing="nan", prior="ml"), HOLES, **BY_ROWS),
     BoundPreset("ppca, complete, a prior", partial(PPCA, n_components=2, prior="ard"), X),
-    BoundPreset("ppca, dual, a prior", partial(PPCA, n_components=3, prior="ard"), WIDE, routes=DUAL),
+    BoundPreset("ppca, dual, a prior", partial(PPCA, n_components=3, prior="ard"), WIDE, solvers=DUAL),
     BoundPreset("ppca, a prior", partial(PPCA, n_components=2, missing="nan", prior="ard"), HOLES, **BY_ROWS),
     Preset(
         "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan", prior="ml"), HOLES,
@@ -171,11 +171,11 @@ PRESETS = [
     Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),
     Preset("semi-supervised, regression", partial(SupervisedPPCA, n_components=2), X, hide(OUTPUTS, LABELLED)),
     Preset("semi-supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.where(LABELLED, CLASSES, -1)),
-    Preset("ppca, dual", partial(PPCA, n_components=3), WIDE, routes=DUAL),
-    Preset("supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, OUTPUT, routes=DUAL),
+    Preset("ppca, dual", partial(PPCA, n_components=3), WIDE, solvers=DUAL),
+    Preset("supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, OUTPUT, solvers=DUAL),
     Preset(
         "semi-supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, hide(OUTPUT, np.arange(20) % 2 == 0),
-        routes=DUAL,
+        solvers=DUAL,
     ),
     Preset("relational", partial(RelationalPPCA, n_components=3), X, graph=GRAPH),
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, graph=0.3 * GRAPH),
@@ -215,7 +215,7 @@ PRESETS = [
         TESTS,
         sizes=(7, 6),
         has=some_views(70, 2, random_state=0),
-        routes=("covariance", "accelerated_em"),
+        solvers=("covariance", "accelerated_em"),
     ),
     MixturePreset("mixture", partial(PPCAMixture, n_components=2, n_mixtures=2), MIXED),
     MixturePreset(

@@ -19,19 +19,19 @@ CLASSES = np.searchsorted(np.quantile(OUTPUTS[:, 0], [0.33, 0.67]), OUTPUTS[:, 0
 ROUTES = ("memory", "recomputed")
 
 PRESETS = [
-    Preset("kernel", partial(KernelPPCA, n_components=3), X, routes=ROUTES),
-    Preset("kernel, laplacian", partial(KernelPPCA, n_components=2, kernel="laplacian"), X, routes=ROUTES),
-    Preset("kernel supervised", partial(KernelSupervisedPPCA, n_components=2), X, OUTPUTS, routes=ROUTES),
+    Preset("kernel", partial(KernelPPCA, n_components=3), X, solvers=ROUTES),
+    Preset("kernel, laplacian", partial(KernelPPCA, n_components=2, kernel="laplacian"), X, solvers=ROUTES),
+    Preset("kernel supervised", partial(KernelSupervisedPPCA, n_components=2), X, OUTPUTS, solvers=ROUTES),
     Preset(
         "kernel semi-supervised",
         partial(KernelSupervisedPPCA, n_components=2),
         X,
         hide(OUTPUTS, LABELLED),
-        routes=ROUTES,
+        solvers=ROUTES,
     ),
     Preset(
         "kernel, classes", partial(KernelSupervisedPPCA, n_components=2), X, np.array(["a", "b", "c"])[CLASSES],
-        routes=ROUTES,
+        solvers=ROUTES,
     ),
 ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from tests.simulators import hide
 
 SOME = settings(max_examples=2, suppress_health_check=list(HealthCheck))
 REST = hide(OUTPUTS, np.arange(len(X)) % 3 == 0)
-ROUTED = [(preset, solver) for preset in PRESETS for solver in dict.fromkeys(preset.routes)]
+ROUTED = [(preset, solver) for preset in PRESETS for solver in dict.fromkeys(preset.solvers)]
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -39,7 +39,7 @@ def assert_other_units(found, expected, factor, cells, weights=0):
 @given(power=st.sampled_from([-100, -60, -34, 34, 60, 100]))
 def test_powers_of_two_scale_the_model(preset, solver, power):
     """Loadings are multiplied, scores stay, and the log-likelihood changes by cells · k · log 2."""
-    factor, model = 2.0**power, preset.routed[solver]
+    factor, model = 2.0**power, preset.by_solver[solver]
     scaled = preset.fit(preset.features * factor, solver=solver)
     weights = getattr(preset, "mixtures", 0)
     assert_other_units(preset.values(scaled), preset.values(model), factor, preset.cells, weights)

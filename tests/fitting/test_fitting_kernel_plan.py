@@ -125,7 +125,7 @@ def test_a_route_says_why_it_is_none(name):
 
 
 def test_every_fit_has_a_route_that_is_not_named():
-    """Kernel models choose among the routes of kernels, all others among the others."""
+    """Kernel models choose among the solvers of kernels, all others among the others."""
     kernel = {cost.solver for cost in make_plan(rows(100, 50, kernel_place=True), Host()).alternatives}
     assert kernel == {"memory", "recomputed", "stored"}
     assert {cost.solver for cost in make_plan(rows(100, 50, landmarks=10), Host()).alternatives} == {"landmarks"}

@@ -277,7 +277,7 @@ def test_plans_of_sparse_data_know_their_entries():
 
 
 class TestRows:
-    """Missing entries and factor analysis: the routes that the problem allows, and no other."""
+    """Missing entries and factor analysis: the solvers that the problem allows, and no other."""
 
     def test_missing_entries_leave_one_route(self):
         plan = make_plan(replace(problem(200_000, 500), missing=True), Host())

@@ -72,14 +72,14 @@ class MixturePreset(Preset):
     """A mixture in the conformance suite: its parameters have a first axis of `mixtures` components."""
 
     mixtures: int = 2
-    routes: tuple[str, str] = ("mixture", "mixture")
+    solvers: tuple[str, str] = ("mixture", "mixture")
 
     @property
     def leading(self) -> tuple[int, ...]:
         return (self.mixtures,)
 
     def fit(self, features: Any = None, **options: Any) -> Any:
-        """The estimator fitted to its own data, or to other features; it has no choice of routes."""
+        """The estimator fitted to its own data, or to other features; it has no choice of solvers."""
         options.pop("solver", None)
         return super().fit(features, **options)
 

@@ -1,5 +1,5 @@
 """Factor analysis ends in the best of several maxima: beside 20 quasi-Newton searches of dense likelihoods, other
-routes, EM and scikit-learn."""
+solvers, EM and scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rayleigh–Ritz EM: one pass for the products of new directions, everything else on the driver.
 
-The loop is the same whether the products come from the data (route krylov) or from a Gram matrix that one pass has
-collected (route moments with many features).
+The loop is the same whether the products come from the data (solver krylov) or from a Gram matrix that one pass has
+collected (solver covariance with many features).
 """
 
 from __future__ import annotations
