@@ -190,15 +190,16 @@ def test_the_graph_of_all_pairs_of_groups_is_small(kind, workers, heavy):
     work = Work(MEETINGS[kind], first=True, groups=groups)
     task_graph = pass_graph(work.pass_, layout)
     message, each = Message(work, task_graph), 1 if heavy else groups
+    bundles = [f"groups-{one}" for one in range(groups)]
     for number, task in enumerate(task_graph.tasks):
-        message.add(number, [f"groups-{one}" for one in dict.fromkeys(group // each for group in task.needed)])
+        message.add(number, [bundles[one] for one in dict.fromkeys(group // each for group in task.needed)])
     layers = message.dask_graph.built().layers.values()
     inputs = sum(
         len(some) for layer in layers for _, *lists in layer.values() for some in lists if isinstance(some, list)
     )
     assert len(message.dask_graph) < 18 * groups
     assert inputs < (300 if heavy else 45) * groups
-    assert len(pickle.dumps(message.dask_graph.built())) < 5_000_000
+    assert len(pickle.dumps(message.dask_graph.built())) < 4_000_000
     at = Counter(dict.fromkeys(homes, 0))
     for task in task_graph.tasks:
         at[task.home] += task.steps

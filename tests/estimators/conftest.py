@@ -31,5 +31,6 @@ def client(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """And small data make as many tasks as large ones, so that every worker has some."""
-    monkeypatch.setattr(Session, "keep", lambda session, _: session._executor.keep(0))
+    keep = Session.keep
+    monkeypatch.setattr(Session, "keep", lambda session, _: keep(session, 0))
     monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", ENOUGH_GROUPS)

@@ -31,6 +31,7 @@ ROWS = SIZE // (4 * COLUMNS)
 WIDE_ROWS = 400
 SPARSE_COLUMNS, IN_ROW = 20_000, 64
 GROUPS = Path("/sys/fs/cgroup")
+ROOT = Path(__file__).parents[2]
 
 
 def pieces(rows: int, columns: int, height: int) -> Iterator[Any]:
@@ -160,7 +161,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def group() -> Iterator[Path]:
     """A control group with a limit on memory."""
     old = (GROUPS / "memory").is_dir()
-    place = GROUPS / "memory" / "dlatent-caps" if old else GROUPS / "dlatent-caps"
+    place = (GROUPS / "memory" if old else GROUPS) / f"dlatent-caps-{os.getpid()}"
     try:
         place.mkdir()
         limits = {"memory.limit_in_bytes": CAP} if old else {"memory.max": CAP, "memory.swap.max": 0}
@@ -179,8 +180,8 @@ def test_what_is_larger_than_the_memory_ends_well(inputs: Path, group: Path, nam
     for needed in CASES[name][0].split():
         if not (inputs / needed).exists():
             INPUTS[needed](inputs / needed)
-    words = [sys.executable, __file__, name, str(inputs), str(group)]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=3600)
+    words = [sys.executable, "-m", "tests.scale.test_scale_caps", name, str(inputs), str(group)]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=3600)
     shutil.rmtree(inputs / "out.zarr", ignore_errors=True)
     print(ended.stdout)
     if name in REFUSED:

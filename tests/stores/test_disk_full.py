@@ -114,7 +114,7 @@ def test_workers_that_find_no_room_to_spill_are_named_and_go_on_when_there_is_le
 ) -> None:
     monkeypatch.setattr("dlatent.engine.failures.PATIENCE", "2 s")
     options = {
-        "memory_limit": "300MiB",
+        "memory_limit": "400MiB",
         "local_directory": str(disk),
         "dashboard_address": None,
         "silence_logs": 50,
