@@ -96,26 +96,38 @@ def slope(latent: tuple[Latent, ...], parameters: Parameters, specification: Spe
     return np.concatenate([by_loadings.ravel(), by_mean, by_noise])
 
 
+def likelihood(parameters: Parameters, moments: Moments, specification: Specification) -> tuple[float, Array]:
+    """The log-likelihood and its gradient as `slope` has it, from moments; O(D²K) per pattern, no data access."""
+    latent = expect_moments(parameters, moments, specification)
+    value, rise = _spare(parameters, moments, specification)
+    rises = slope(latent, parameters, specification)
+    rises[len(rises) - len(rise) :] += rise
+    return sum(part.log_likelihood for part in latent) + value, rises
+
+
 def em_step(parameters: Parameters, moments: Moments, specification: Specification, *, expand: bool = True) -> Maximum:
     """One (PX-)EM iteration from moments: the likelihood does not decrease. O(D²K) per pattern, no data access.
 
     `parameters.mean` is relative to `moments.shift`.  Returns: the next parameters, and the log-likelihood of these.
     """
     latent = expect_moments(parameters, moments, specification)
-    value = sum(part.log_likelihood for part in latent) + spare_log_likelihood(parameters, moments, specification)
+    value = sum(part.log_likelihood for part in latent) + _spare(parameters, moments, specification)[0]
     new = maximise(
         latent, specification, spare_size=moments.spare_size, spare_energy=moments.spare_energy, expand=expand
     )
     return Maximum(new, value)
 
 
-def spare_log_likelihood(parameters: Parameters, moments: Moments, specification: Specification) -> float:
-    """The features outside the moments: isotropic noise about their mean."""
-    value = 0.0
+def _spare(parameters: Parameters, moments: Moments, specification: Specification) -> tuple[float, Array]:
+    """The log-likelihood of the features outside the moments, isotropic noise about their mean, and its gradient by the
+    logarithms of the noise variances; only views of one noise group have such features."""
+    value, rise = 0.0, np.zeros(len(parameters.noise_variance))
     for view in np.flatnonzero(moments.spare_size):
         seen = zip(specification.patterns, moments.patterns, strict=True)
         count = sum(part.samples for pattern, part in seen if view in pattern)
-        noise = parameters.noise_variance[view]
+        group = specification.noise_slices[view].start
+        noise, energy = parameters.noise_variance[group], moments.spare_energy[view]
         value -= 0.5 * count * moments.spare_size[view] * (LOG_2PI + float(np.log(noise)))
-        value -= 0.5 * float(moments.spare_energy[view] / noise)
-    return value
+        value -= 0.5 * float(energy / noise)
+        rise[group] = 0.5 * (energy / noise - count * moments.spare_size[view])
+    return value, rise

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlatent.arrays import Array, Block
-from dlatent.gaussian.expectation import expect_moments, projection
+from dlatent.gaussian.expectation import projection
 from dlatent.gaussian.factor_analysis import moves, random_starts
 from dlatent.gaussian.maxima import Maxima
-from dlatent.gaussian.maximisation import maximise, slope
+from dlatent.gaussian.maximisation import em_step, likelihood
 from dlatent.gaussian.missing_entries.entries import (
     Entries,
     EntryRequest,
@@ -69,23 +69,14 @@ class Likelihood(NamedTuple):
 
 def of_views(moments: Moments, specification: Specification) -> Likelihood:
     """Samples of which some lack whole views."""
-
-    def evaluate(point: Parameters) -> tuple[float, Array]:
-        latent = expect_moments(point, moments, specification)
-        return sum(part.log_likelihood for part in latent), slope(latent, point, specification)
-
-    def step(point: Parameters) -> tuple[Parameters, float]:
-        latent = expect_moments(point, moments, specification)
-        return maximise(latent, specification), sum(part.log_likelihood for part in latent)
-
     held = list(zip(map(specification.features_of, specification.patterns), moments.patterns, strict=True))
     count = sum(part.samples for part in moments.patterns)
     return Likelihood(
         specification,
         count,
         _work(held, specification, OF_WHOLE),
-        evaluate,
-        step,
+        lambda point: likelihood(point, moments, specification),
+        lambda point: em_step(point, moments, specification),
         lambda point: _completed(held, point),
     )
 
