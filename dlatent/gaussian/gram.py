@@ -101,16 +101,6 @@ class DualSpace:
         return (self.rank, targets) if targets else (self.rank,)
 
     @property
-    def samples(self) -> float:
-        """Number of samples of all patterns."""
-        return float(self.data.samples)
-
-    @property
-    def counts(self) -> tuple[float, ...]:
-        """Number of samples of each pattern."""
-        return tuple(float(len(rows)) for rows in self.data.rows)
-
-    @property
     def whole(self) -> bool:
         """Whether no other combination of samples is left."""
         return bool(self.basis.shape[1] >= self.data.samples - 1)

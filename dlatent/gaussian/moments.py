@@ -7,7 +7,7 @@ everything at an offset of 1e8 spreads).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -250,13 +250,6 @@ def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int,
     offset = total / np.where(count > 0.0, count, 1.0)
     moved = tuple(recentred(part, offset[at]) for at, part in zip(places, moments.patterns, strict=True))
     return moments._replace(patterns=moved, shift=moments.shift + offset)
-
-
-def counts_alone(samples: Iterable[float], views: int) -> Moments:
-    """Moments of patterns of which nothing is known but how many samples have each."""
-    empty = np.zeros(0)
-    patterns = tuple(PatternMoments(count, empty, np.zeros((0, 0))) for count in samples)
-    return Moments(patterns, empty, np.zeros(views), np.zeros(views))
 
 
 def view_counts(moments: Moments, patterns: tuple[tuple[int, ...], ...], views: int) -> Array:

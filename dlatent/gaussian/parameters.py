@@ -48,15 +48,15 @@ class Parameters(NamedTuple):
 
     def flatten(self) -> Array:
         """One vector (W, μ, log ψ), the coordinates in which the driver extrapolates."""
-        return np.concatenate([self.loadings.ravel(), self.mean, np.log(self.noise_variance)])
+        return np.concatenate([self.loadings.ravel(), self.mean.ravel(), np.log(self.noise_variance).ravel()])
 
     def unflatten(self, vector: Array) -> Parameters:
         """Inverse of `flatten` with the shapes of `self`, and its uncertainty."""
         size, width = self.loadings.size, self.mean.size
         return Parameters(
             vector[:size].reshape(self.loadings.shape),
-            vector[size : size + width],
-            np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG)),
+            vector[size : size + width].reshape(self.mean.shape),
+            np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG)).reshape(self.noise_variance.shape),
             self.loadings_covariance,
             self.mean_variance,
         )

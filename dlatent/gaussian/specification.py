@@ -98,6 +98,11 @@ class Specification:
         return slices_of(self.group_sizes)
 
     @property
+    def group_starts(self) -> list[int]:
+        """Where each noise group begins in the stacked feature vector."""
+        return [at.start for at in self.group_slices]
+
+    @property
     def group_patterns(self) -> tuple[tuple[int, ...], ...]:
         """The patterns as numbers of noise groups instead of views."""
         places = self.noise_slices
@@ -127,6 +132,10 @@ class Specification:
     def per_feature(self, noise_variance: Array) -> Array:
         """Repeat one number per noise group to one number per stacked feature."""
         return np.repeat(noise_variance, self.group_sizes)
+
+    def per_group(self, values: Array) -> Array:
+        """Sums of numbers of the stacked features (D,) over each noise group."""
+        return np.asarray(np.add.reduceat(values, self.group_starts))
 
     def resized(self, sizes: tuple[int, ...]) -> Specification:
         """The model over views with other numbers of features (for compressed views)."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import scipy.optimize as opt
@@ -36,19 +36,18 @@ class Point(Protocol):
 
     def flatten(self) -> Array:
         """The coordinates as one vector."""
-        ...
 
     def unflatten(self, vector: Array) -> Self:
         """The point with these coordinates."""
-        ...
 
 
 T = TypeVar("T", bound=Point)
 
 
 @dataclass(frozen=True)
-class Accelerated(Generic[T]):
-    """The best point found, its log-likelihood, the maps applied and whether the tolerance was met."""
+class Climb(Generic[T]):
+    """Where a climb ended, the log-likelihood there, the evaluations, and whether that is a maximum up to the
+    tolerance."""
 
     point: T
     value: float
@@ -78,7 +77,7 @@ def accelerate(
     patience: int = 3,
     project: Callable[[T], T] = lambda point: point,
     steer: Callable[[T, T, T, float], T | None] = lambda point, candidate, image, value: candidate,
-) -> Accelerated[T]:
+) -> Climb[T]:
     """Iterate `step` (point → image, value of the point) to convergence of the value.
 
     Stops when the value changed by less than `tolerance` · max(1, |value|) in `patience` consecutive steps.
@@ -103,7 +102,7 @@ def accelerate(
         calm = calm + 1 if small else 0
         point, value, image = candidate, next_value, next_image
         if calm >= patience:
-            return Accelerated(point, value, evaluation, True)
+            return Climb(point, value, evaluation, True)
         points.append(point.flatten())
         images.append(image.flatten())
         points, images = points[-window:], images[-window:]
@@ -114,9 +113,9 @@ def accelerate(
             candidate = image
         chosen = steer(point, candidate, image, value)
         if chosen is None:
-            return Accelerated(point, value, evaluation, True)
+            return Climb(point, value, evaluation, True)
         candidate = chosen
-    return Accelerated(point, value, max_evaluations, False)
+    return Climb(point, value, max_evaluations, False)
 
 
 def settle(
@@ -172,17 +171,9 @@ REFUSED = 1e300
 """Minus the likelihood where it cannot be computed: the line search turns back."""
 
 
-class Ascent(NamedTuple):
-    """Where the search ended, the log-likelihood there, and whether the gradient vanishes."""
-
-    parameters: Parameters
-    log_likelihood: float
-    converged: bool
-
-
 def ascend(
     start: Parameters, moments: Moments, specification: Specification, *, tolerance: float, max_steps: int
-) -> Ascent:
+) -> Climb[Parameters]:
     """The maximum near a point by L-BFGS, noise variances at or above their floors; `tolerance` is the relative gain of
     a step that ends the search.  Moments must be about the means."""
     variances = view_variances(moments, specification.sizes, specification.patterns)
@@ -221,4 +212,5 @@ def ascend(
         )
     uphill = np.where(best.x > low, np.abs(best.jac), np.maximum(-best.jac, 0.0))
     end = start.unflatten(best.x * unit).at_least(specification.floors)
-    return Ascent(end, -float(best.fun) * count, bool(best.status == 0 or uphill.max() <= SMALL_GRADIENT))
+    converged = bool(best.status == 0 or uphill.max() <= SMALL_GRADIENT)
+    return Climb(end, -float(best.fun) * count, best.nfev, converged)

@@ -5,7 +5,7 @@ floors that some of it is about.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError, number_of
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.dimension import LOST, ROUNDING, noise_rounding
-from dlatent.gaussian.moments import Moments, view_counts
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.solvers.solution import Iteration, Solution
@@ -50,24 +49,40 @@ def _parts(specification: Specification, task: Task) -> tuple[Array, Array]:
     return asked, np.where(specification.shared, rounding, OWN_ROUNDING)
 
 
-def view_floors(task: Task, variances: Array) -> Array:
-    """The floors of views that share a noise variance: parts of their mean variances, or what stands for no noise."""
-    specification = task.specification
-    if specification.fixed:
-        sizes = np.array(specification.sizes)
-        return np.full(len(variances), ZERO_NOISE * float(sizes @ variances) / sizes.sum())
-    return np.asarray(np.maximum(*_parts(specification, task)) * variances)
-
-
 def noise_floors(task: Task, variances: Array, mean: Array) -> Array:
     """The floors of all noise groups (groups,): the parts of their mean variances that were asked for, and no less than
     rounding.
 
     The noise variance of a constant feature would be 0 and the likelihood unbounded: its floor is that of a feature of
-    mean variance.
+    mean variance.  Fixed noise is what stands for none.
+    Errors: DataError where the data are constant.
     """
-    parts, constant = np.maximum(*_parts(task.specification, task)), _constant(task.specification, variances, mean)
+    specification = task.specification
+    _require_variation(variances, task)
+    if specification.fixed:
+        sizes = np.array(specification.sizes)
+        return np.full(len(variances), ZERO_NOISE * float(sizes @ variances) / sizes.sum())
+    parts, constant = np.maximum(*_parts(specification, task)), _constant(specification, variances, mean)
     return np.asarray(parts * np.where(constant, variances.mean(), variances))
+
+
+def _require_variation(variances: Array, task: Task) -> None:
+    """Refuse constant data: without variance there is no likelihood to maximise.
+
+    Views must vary that a subspace may see, and those of factor analysis.
+    """
+    views = task.specification.views
+    varying = [number for number, view in enumerate(views) if number in task.growing or not view.shared]
+    for number in varying:
+        largest = variances[task.specification.noise_slices[number]].max()
+        name = "" if len(varying) == 1 else f" of the view {views[number].name!r}"
+        if not np.isfinite(largest):
+            raise DataError(f"the squares of the data{name} are too large for double precision; divide them by a unit")
+        if not largest > 0.0:
+            raise DataError(
+                f"all samples{name} are equal, or differ by so little that its square is zero: the data{name} are "
+                "constant and have no principal components"
+            )
 
 
 def _constant(specification: Specification, variances: Array, mean: Array) -> npt.NDArray[np.bool_]:
@@ -277,17 +292,19 @@ def make_solution(
     history: Sequence[Iteration],
     task: Task,
     variances: Array,
-    counts: Moments,
+    counts: Iterable[float],
     *,
     converged: bool,
     checked: float | None = None,
 ) -> Solution:
-    """The solution of a fit, in canonical form, with advice."""
+    """The solution of a fit, in canonical form, with advice; `counts` are the samples of each pattern."""
     at_floor = at_floors(parameters, specification)
     value = history[-1].log_likelihood
-    seen = view_counts(counts, specification.patterns, len(specification.views))
     advice = advise(parameters, specification, history, task, variances, at_floor, converged=converged)
-    samples = tuple(int(n) for n in seen)
+    seen = tuple(zip(specification.patterns, counts, strict=True))
+    samples = tuple(
+        int(sum(count for pattern, count in seen if view in pattern)) for view in range(len(specification.views))
+    )
     total = tuple(float(variances[at].mean()) for at in specification.noise_slices)
     lost = lost_nats(specification, parameters.noise_variance, samples, total)
     if checked is not None and abs(checked - value) > CHECK * max(abs(value), 1.0) + lost:
@@ -303,29 +320,9 @@ def make_solution(
         converged,
         len(history),
         at_floor,
-        int(sum(m.samples for m in counts.patterns)),
+        int(sum(count for _, count in seen)),
         samples,
         total,
         advice,
         checked,
     )
-
-
-def require_variation(variances: Array, specification: Specification, growing: tuple[int, ...] = (0,)) -> Array:
-    """Refuse constant data: without variance there is no likelihood to maximise.
-
-    Parameters: `variances` (noise groups,); `growing`, the views that must vary beside those of factor analysis.
-    """
-    views = specification.views
-    varying = [number for number, view in enumerate(views) if number in growing or not view.shared]
-    for number in varying:
-        largest = variances[specification.noise_slices[number]].max()
-        name = "" if len(varying) == 1 else f" of the view {views[number].name!r}"
-        if not np.isfinite(largest):
-            raise DataError(f"the squares of the data{name} are too large for double precision; divide them by a unit")
-        if not largest > 0.0:
-            raise DataError(
-                f"all samples{name} are equal, or differ by so little that its square is zero: the data{name} are "
-                "constant and have no principal components"
-            )
-    return variances

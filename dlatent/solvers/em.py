@@ -7,7 +7,6 @@ features have noise variances of their own, which no subspace can stand for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,13 +14,13 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import ExpectationRequest, Latent, block_expectation
 from dlatent.gaussian.maximisation import em_step, maximise
-from dlatent.gaussian.moments import MomentRequest, Moments, centred, counts_alone, view_variances
+from dlatent.gaussian.moments import MomentRequest, Moments, view_variances
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import FeatureSums, block_feature_sums
 from dlatent.gaussian.specification import Specification
 from dlatent.passes import Pass, Run
 from dlatent.solvers.ascent import accelerate
-from dlatent.solvers.diagnostics import make_solution, noise_floors, require_variation
+from dlatent.solvers.diagnostics import make_solution, noise_floors
 from dlatent.solvers.solution import History, Report, Solution
 from dlatent.solvers.task import Task
 
@@ -46,7 +45,6 @@ def with_floors(middle: Moments, task: Task) -> tuple[Specification, Array]:
     if groups != len(specification.views):
         middle = middle._replace(spare_size=np.zeros(groups), spare_energy=np.zeros(groups))
     variances = view_variances(middle, specification.group_sizes, specification.group_patterns)
-    require_variation(variances, specification)
     return specification.with_floors(noise_floors(task, variances, middle.shift)), variances
 
 
@@ -82,106 +80,82 @@ def textbook_em(
     return before, value, converged
 
 
-def em_on_moments(moments: Moments, task: Task, report: Report | None, *, start: Parameters | None = None) -> Solution:
-    """Plain EM (SPPCA, Algorithms 1 and 2) on moments: the iterations do not touch the data."""
-    middle = centred(moments, task.specification.sizes, task.specification.patterns)
+def em_on_moments(middle: Moments, task: Task, report: Report | None, *, start: Parameters | None = None) -> Solution:
+    """Plain EM (SPPCA, Algorithms 1 and 2) on moments about the mean: the iterations do not touch the data."""
     floored, variances = with_floors(middle, task)
     start = em_start(floored, variances, task.random_state) if start is None else start
     history = History(report)
     last, _, converged = textbook_em(lambda at: em_step(at, middle, floored, expand=False), start, task, history)
-    return make_solution(last.moved(middle.shift), floored, history, task, variances, moments, converged=converged)
+    counts = [part.samples for part in middle.patterns]
+    return make_solution(last.moved(middle.shift), floored, history, task, variances, counts, converged=converged)
 
 
-@dataclass(frozen=True)
-class EMPasses:
-    """EM over the data: a pass, the task with its noise floors, the shift, mean variances and means (about the shift)
-    of the noise groups, the counts, and the history."""
-
-    run: Run
-    task: Task
-    shift: Array
-    variances: Array
-    offset: Array
-    counts: Moments
-    history: History
-
-    def expect(self, parameters: Parameters) -> tuple[tuple[Latent, ...], float]:
-        """One pass: the statistics at these parameters, and their log-likelihood."""
-        request = ExpectationRequest(parameters, self.task.specification, self.shift, self.task.arrangement)
-        latent: tuple[Latent, ...] = self.run(Pass(block_expectation, request, name="expectation"))
-        return latent, sum(part.log_likelihood for part in latent)
-
-    def concluded(self, parameters: Parameters, *, converged: bool) -> Solution:
-        """The solution at parameters about the shift."""
-        final, task = parameters.moved(self.shift), self.task
-        return make_solution(
-            final, task.specification, self.history, task, self.variances, self.counts, converged=converged
-        )
-
-
-def begin(run: Run, task: Task, shift: Array, report: Report | None) -> EMPasses:
-    """A pass for means and variances; `shift` is that of the stacked features."""
+def em_on_data(run: Run, task: Task, shift: Array, report: Report | None) -> Solution:
+    """EM with one pass over the data an iteration, after one for means and variances: plain EM (SPPCA, Algorithms 1 and
+    2), the reference; or PX-EM with Anderson acceleration.  `shift` is that of the stacked features."""
     specification = task.specification
     request = MomentRequest(shift, specification.patterns, task.refuse_zero_rows, task.arrangement)
     sums: tuple[FeatureSums, ...] = run(Pass(block_feature_sums, request, name="sums"))
-    width = sum(specification.sizes)
-    counts, total, energy = np.zeros(width), np.zeros(width), np.zeros(width)
+    seen, total, energy = np.zeros((3, sum(specification.sizes)))
     for pattern, part in zip(specification.patterns, sums, strict=True):
         at = specification.features_of(pattern)
-        counts[at] += part.samples
+        seen[at] += part.samples
         total[at] += part.total
         energy[at] += part.energy
-    offset = total / counts
-    energy -= counts * offset**2
-    starts = [at.start for at in specification.group_slices]
-    variances = np.add.reduceat(energy, starts) / np.add.reduceat(counts, starts)
-    require_variation(variances, specification)
+    offset = total / seen
+    variances = specification.per_group(energy - seen * offset**2) / specification.per_group(seen)
     floored = specification.with_floors(noise_floors(task, variances, shift + offset))
-    samples = counts_alone((part.samples for part in sums), len(specification.views))
-    return EMPasses(run, replace(task, specification=floored), shift, variances, offset, samples, History(report))
-
-
-def em_on_data(em: EMPasses) -> Solution:
-    """Plain EM (SPPCA, Algorithms 1 and 2) with one pass over the data per iteration: the reference, not the fast
-    way."""
-    task = em.task
+    start = em_start(floored, variances, task.random_state)._replace(mean=offset)
+    history = History(report)
 
     def step(parameters: Parameters) -> tuple[Parameters, float]:
-        latent, value = em.expect(parameters)
-        return maximise(latent, task.specification, expand=False), value
+        request = ExpectationRequest(parameters, floored, shift, task.arrangement)
+        latent: tuple[Latent, ...] = run(Pass(block_expectation, request, name="expectation"))
+        image = maximise(latent, floored, expand=not task.textbook)
+        return image, sum(part.log_likelihood for part in latent)
 
-    start = em_start(task.specification, em.variances, task.random_state)._replace(mean=em.offset)
-    last, _, converged = textbook_em(step, start, task, em.history)
-    return em.concluded(last, converged=converged)
+    if task.textbook:
+        last, _, converged = textbook_em(step, start, task, history)
+    else:
+        last, converged = _accelerated(step, start, variances, floored, task, history)
+    counts = [part.samples for part in sums]
+    return make_solution(last.moved(shift), floored, history, task, variances, counts, converged=converged)
 
 
-def accelerated_em(em: EMPasses) -> Solution:
-    """PX-EM with Anderson acceleration, in units in which each feature has variance 1; the likelihood never falls."""
-    task, specification = em.task, em.task.specification
+def _accelerated(
+    step: Callable[[Parameters], tuple[Parameters, float]],
+    start: Parameters,
+    variances: Array,
+    specification: Specification,
+    task: Task,
+    history: History,
+) -> tuple[Parameters, bool]:
+    """Where Anderson acceleration of EM ends, in units in which each feature has variance 1; the likelihood never
+    falls."""
     # Constant features, where they are kept, have the unit of their floor.
-    spread = np.maximum(em.variances, specification.floors)
+    spread = np.maximum(variances, specification.floors)
     unit = np.sqrt(specification.per_feature(spread))
-    first = [at.start for at in specification.group_slices]
-
-    def restored(point: Parameters) -> Parameters:
-        return point.rescaled(unit, unit[first])
+    of_group = unit[specification.group_starts]
 
     def scaled(point: Parameters) -> Parameters:
-        return Parameters(point.loadings / unit[:, None], point.mean / unit, point.noise_variance / unit[first] ** 2)
+        return Parameters(point.loadings / unit[:, None], point.mean / unit, point.noise_variance / of_group**2)
 
-    def step(point: Parameters) -> tuple[Parameters, float]:
-        latent, value = em.expect(restored(point))
-        return scaled(maximise(latent, specification)), value
+    def scaled_step(point: Parameters) -> tuple[Parameters, float]:
+        image, value = step(point.rescaled(unit, of_group))
+        return scaled(image), value
 
-    def steer(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
-        em.history.add(value)
-        return None if em.history.settled(task.tol, CALM) else candidate
+    def steer(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters:
+        history.add(value)
+        return candidate
 
-    def admissible(point: Parameters) -> Parameters:
-        return point.at_least(specification.floors / unit[first] ** 2)
-
-    start = em_start(specification, em.variances, task.random_state)
-    start = start._replace(mean=em.offset, noise_variance=START_NOISE * spread)
-    end = accelerate(step, scaled(start), tolerance=0.0, max_evaluations=task.max_iter, project=admissible, steer=steer)
-    em.history.end(end.value)
-    return em.concluded(restored(end.point), converged=end.converged)
+    end = accelerate(
+        scaled_step,
+        scaled(start._replace(noise_variance=START_NOISE * spread)),
+        tolerance=task.tol,
+        patience=CALM,
+        max_evaluations=task.max_iter,
+        project=lambda point: point.at_least(specification.floors / of_group**2),
+        steer=steer,
+    )
+    history.end(end.value)
+    return end.point.rescaled(unit, of_group), end.converged

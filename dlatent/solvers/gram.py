@@ -18,6 +18,7 @@ from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.dimension import chosen_components
 from dlatent.gaussian.gram import DualData, DualSolution, DualSpace, dual_data, dual_solution, leading
 from dlatent.gaussian.kernel import KernelRequest, LiftRequest, block_lift, meet_kernel
+from dlatent.gaussian.moments import centred
 from dlatent.gaussian.parameters import Parameters
 from dlatent.operators.kernels import Kernel, centred_kernel
 from dlatent.operators.symmetric import top_eigenvalues
@@ -118,7 +119,7 @@ def fit_dual(kernel: KernelProducts, data: DualData, task: Task, report: Report 
         state.record(state.solve())
     converged = every_combination or grow(state, kernel.about_mean)
     dual = dual_solution(state.space, state.solution, state.specification)
-    solution = finished(state, dual.parameters, converged, None)
+    solution = finished(state, dual.parameters, converged)
     return DualFit(dual, replace(solution, parameters=dual.parameters), means)
 
 
@@ -136,7 +137,8 @@ def _by_em(space: DualSpace, task: Task, report: Report | None) -> tuple[DualSol
     """Plain EM (SPPCA, Algorithm 3) on the moments of all coordinates."""
     specification = task.specification
     reduced = replace(task, specification=specification.resized((space.rank, *specification.sizes[1:])))
-    solution = em_on_moments(space.moments(specification), reduced, report)
+    moments = centred(space.moments(specification), reduced.specification.sizes, specification.patterns)
+    solution = em_on_moments(moments, reduced, report)
     dual = dual_solution(space, solution.parameters, specification)
     floored = specification.with_floors(solution.specification.floors)
     return dual, replace(solution, parameters=dual.parameters, specification=floored)

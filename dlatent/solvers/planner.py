@@ -21,18 +21,20 @@ from dlatent.solvers.plan import Plan, size, till_pause
 from dlatent.solvers.solver import DEMANDS, FEW, Solver
 from dlatent.solvers.task import KernelFeatures, Task
 
-_ALL: tuple[Solver, ...] = (
-    CovarianceSolver(),
-    KrylovSolver(),
-    GramSolver(),
-    AcceleratedEMSolver(),
-    MemorySolver(),
-    RecomputedSolver(),
-    StoredSolver(),
-    LandmarksSolver(),
-    MixtureSolver(),
-)
-SOLVERS = {solver.name: solver for solver in _ALL}
+SOLVERS: dict[str, Solver] = {
+    solver.name: solver()
+    for solver in (
+        CovarianceSolver,
+        KrylovSolver,
+        GramSolver,
+        AcceleratedEMSolver,
+        MemorySolver,
+        RecomputedSolver,
+        StoredSolver,
+        LandmarksSolver,
+        MixtureSolver,
+    )
+}
 """By their names, in the order in which messages name them."""
 
 HELPS = 0.95
@@ -41,7 +43,8 @@ HELPS = 0.95
 
 def make_plan(task: Task, machine: Resources) -> Plan:
     """Choose the cheapest solver that fits, or the one asked for; PlanError where nothing fits, with the way out."""
-    asked = _asked(task)
+    family = {} if task.family is None else {task.family.name: task.family.why}
+    asked = family | {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
     why_not = {name: _why_not(each, task, asked) for name, each in SOLVERS.items()}
     plans = {name: SOLVERS[name].plan(task, machine) for name, reason in why_not.items() if reason is None}
     wanted = [plan for name, plan in plans.items() if task.solver in ("auto", name)]
@@ -58,12 +61,6 @@ def make_plan(task: Task, machine: Resources) -> Plan:
         reason=_reason(best, plans),
         alternatives=tuple(plans.values()),
     )
-
-
-def _asked(task: Task) -> dict[str, str]:
-    """What a task asks of its solver, and why."""
-    family = {} if task.family is None else {task.family.name: task.family.why}
-    return family | {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
 
 
 def _why_not(solver: Solver, task: Task, asked: Mapping[str, str]) -> str | None:

@@ -89,8 +89,7 @@ class History(list[Iteration]):
         if not self or value != self[-1].log_likelihood:
             self.add(value)
 
-    def settled(self, tolerance: float, times: int = 1) -> bool:
-        """Whether each of the last iterations gained less than the tolerance, relative to the log-likelihood."""
-        return len(self) > times and all(
-            abs(line.gain) <= tolerance * max(abs(line.log_likelihood), 1.0) for line in self[-times:]
-        )
+    def settled(self, tolerance: float) -> bool:
+        """Whether the last iteration gained less than the tolerance, relative to the log-likelihood."""
+        last = self[-1]
+        return abs(last.gain) <= tolerance * max(abs(last.log_likelihood), 1.0)

@@ -185,7 +185,6 @@ class Targets(Protocol):
     @property
     def rows(self) -> npt.ArrayLike | None:
         """What `numpy.asarray` makes an array (N, L), NaN where unlabelled; None where they are a view."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from dlatent.arrays import Array, Block, Rows
 from dlatent.errors import DataError
 from dlatent.gaussian.expectation import expect_moments, pattern_projection
 from dlatent.gaussian.maximisation import maximise
-from dlatent.gaussian.moments import Moments, PatternMoments, counts_alone, recentred
+from dlatent.gaussian.moments import Moments, PatternMoments, recentred
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts
 from dlatent.gaussian.specification import Specification
@@ -40,7 +40,7 @@ from dlatent.operators.graph_precision import NULL, completed
 from dlatent.operators.sample_precision import Precision
 from dlatent.operators.sparse import far_part
 from dlatent.passes import Pass, Run
-from dlatent.solvers.diagnostics import make_solution, noise_floors, require_variation
+from dlatent.solvers.diagnostics import make_solution, noise_floors
 from dlatent.solvers.em import em_start, stacked_shift, textbook_em
 from dlatent.solvers.graph.statistics import (
     CentredSums,
@@ -149,7 +149,7 @@ class GraphSamples:
         sums, offset = self.known.sums, self.known.offset
         energies = [sums.energy / (sums.samples * width)]
         energies += [float(np.trace(sums.target_gram)) / (sums.samples * n) for n in specification.sizes[1:]]
-        variances = require_variation(np.array(energies), specification)
+        variances = np.array(energies)
         mean = offset + stacked_shift(self._shift, specification)
         floored = specification.with_floors(noise_floors(task, variances, mean))
 
@@ -161,9 +161,8 @@ class GraphSamples:
         start = em_start(floored, variances, task.random_state) if start is None else start
         history = History(report)
         last, _, converged = textbook_em(step, start, task, history)
-        counts = counts_alone((sums.samples,), len(specification.views))
         final = last._replace(mean=mean)
-        return make_solution(final, floored, history, task, variances, counts, converged=converged)
+        return make_solution(final, floored, history, task, variances, [sums.samples], converged=converged)
 
     def concluded(self, solution: Solution) -> Solution:
         """The solution of all samples, which the rank of Δ stands for in the sums."""

@@ -74,8 +74,9 @@ class LandmarksSolver(Solver):
         about = np.concatenate([np.zeros(width), mean[width:]])
         spanned = span_solution(inside.root, best._replace(mean=about), state.specification)
         floored = state.specification.resized((specification.n_components, *specification.sizes[1:]))
-        variances, history = state.variances(state.specification), tuple(state.history)
-        solution = make_solution(spanned.parameters, floored, history, task, variances, moments, converged=converged)
+        variances, history = state.variances(), tuple(state.history)
+        counts = [part.samples for part in moments.patterns]
+        solution = make_solution(spanned.parameters, floored, history, task, variances, counts, converged=converged)
         mean, rows = mean[:width], made_by(task).held(inside.landmarks)
         offset, length = spanned.span.T @ mean, float(mean @ mean)
         weights = spanned.combinations, offset, inside.root @ mean

@@ -7,7 +7,7 @@ gradient says beforehand whether the extrapolation leads up, and how much is lef
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -54,9 +54,6 @@ FORGOTTEN = 0.1
 PATIENT, AGAIN = 10, 3
 """Iterations that other components have to find what they are for: at first, and after some were switched off."""
 
-Climb = Callable[[Parameters], tuple[Parameters, float, bool]]
-"""From a start to where iterations end, the objective there, and whether they converged."""
-
 
 class EntriesEM:
     """Iterations over the data: the history, and what the last pass said."""
@@ -68,7 +65,7 @@ class EntriesEM:
         self.calm = 0
         self.last: tuple[Parameters, tuple[Parameters, float]] | None = None
 
-    def step(self, point: Parameters, *, plain: bool = False) -> tuple[Parameters, float]:
+    def step(self, point: Parameters) -> tuple[Parameters, float]:
         """The EM image of a point, by one pass, or none where masks are few, and the objective there in the units of
         the data."""
         if self.last is not None and self.last[0] is point:
@@ -82,7 +79,7 @@ class EntriesEM:
             entries = self.data.run(Pass(block_entries, request, name="entries"))
         else:
             entries = entries_of_patterns(self.data.patterns, request)
-        image, value = self.judged(entries, point, plain=plain)
+        image, value = self.judged(entries, point)
         self.last = point, (image, value + self.units.jacobian)
         return self.last[1]
 
@@ -95,20 +92,17 @@ class EntriesEM:
         """A point in the coordinates of z in which a pass is to see it."""
         return point
 
-    def judged(self, entries: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+    def judged(self, entries: Entries, point: Parameters) -> tuple[Parameters, float]:
         """The EM image of a point, and the objective there in the units of the fit, from the statistics of a pass."""
-        if not plain:
-            self.slopes = {id(point): gradient(entries, point, self.specification)}
+        self.slopes = {id(point): gradient(entries, point, self.specification)}
         maximise = maximise_levels if self.specification.row_effects else maximise_entries
-        return maximise(entries, point, self.specification, expand=not plain), entries.log_likelihood
+        return maximise(entries, point, self.specification, expand=not self.task.textbook), entries.log_likelihood
 
-    def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
-        """Textbook EM."""
-        step = partial(self.step, plain=True)
-        return textbook_em(step, start, self.task, self.history, lambda: self.surplus)
-
-    def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
-        """PX-EM with Anderson acceleration, until little is left by the gradient."""
+    def climb(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """Where textbook EM ends, or PX-EM with Anderson acceleration, when little is left by the gradient; the
+        objective there, and whether that is a maximum up to the tolerance."""
+        if self.task.textbook:
+            return textbook_em(self.step, start, self.task, self.history, lambda: self.surplus)
         end = accelerate(
             self.step,
             start,
@@ -158,7 +152,7 @@ class BoundEM(EntriesEM):
         self.axes = axes_of(others(point, self.specification), self.units.counts)
         return self._changed(point, lambda rest: turned(rest, self.axes))
 
-    def judged(self, entries: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+    def judged(self, entries: Entries, point: Parameters) -> tuple[Parameters, float]:
         """The EM image of a point, and the bound there; also what components along the axes of the prior are worth, and
         how sure they are."""
         counts, rest = self.units.counts, others(point, self.specification)
@@ -173,7 +167,7 @@ class BoundEM(EntriesEM):
         entries = turned_back(entries, axes)
         self.slopes = {id(point): bound_gradient(entries, point, self.specification, self.priors)}
         maximise = maximise_levels if self.specification.row_effects else maximise_bound
-        image = maximise(entries, point, self.specification, self.priors, expand=not plain)
+        image = maximise(entries, point, self.specification, self.priors, expand=not self.task.textbook)
         return image, entries.log_likelihood - divergence(rest, counts, self.priors)
 
     @cached_property
@@ -185,19 +179,11 @@ class BoundEM(EntriesEM):
         variance = None if isinstance(prior, str) else float(prior / scale**2)
         return Priors(self.units.offset(self.specification), variance)
 
-    def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
-        """Variational EM without expansion."""
-        return self._switching(super().plain, start)
-
-    def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
-        """PX-EM with Anderson acceleration, until little is left by the gradient."""
-        return self._switching(super().accelerated, start)
-
-    def _switching(self, climb: Climb, start: Parameters) -> tuple[Parameters, float, bool]:
+    def climb(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Climb with all components, and again without those that are of no use, until all are."""
         point, converged = self._begun(start), False
         while not converged:
-            point, value, converged = climb(point)
+            point, value, converged = super().climb(point)
             self.step(point)  # another point may be the last that was looked at, with other worths
             useless = self.worths < 0.0
             if not self._settled:

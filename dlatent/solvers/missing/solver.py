@@ -48,8 +48,8 @@ from dlatent.solvers.costs import (
     solving_seconds,
     worker_memory,
 )
-from dlatent.solvers.diagnostics import advise, at_floors
-from dlatent.solvers.em import accelerated_em, begin, em_on_data, em_start, stacked_shift
+from dlatent.solvers.diagnostics import make_solution
+from dlatent.solvers.em import em_on_data, em_start, stacked_shift
 from dlatent.solvers.graph.averaged_rows import Averaging, averaged
 from dlatent.solvers.graph.costs import COMPARED_STEPS, features_bytes, features_memory, features_seconds, graph_memory
 from dlatent.solvers.missing.iterations import BoundEM, EntriesEM
@@ -131,8 +131,7 @@ class AcceleratedEMSolver(Solver):
             run = averaged(run, Averaging(task.relation.precision, shift))
         if task.arrangement is None:
             return fit_rows(run, task, stacked, report)
-        em = begin(run, task, stacked, report)
-        return em_on_data(em) if task.textbook else accelerated_em(em)
+        return em_on_data(run, task, stacked, report)
 
 
 def _of_views(task: Task, machine: Resources) -> Plan:
@@ -164,30 +163,19 @@ def fit_rows(run: Run, task: Task, shift: Array, report: Report | None = None) -
     start = None if task.start is None else units.taken(task.start.parameters, scaled)
     if start is not None and likelihood:
         start = start.certain()
-    if task.textbook:
-        if start is None:
-            start = _started(scaled, lambda free: em_start(free, np.ones(len(floors)), task.random_state))
-        best, value, converged = em.plain(start)
-    else:
-        best, value, converged = em.accelerated(_best_start(data, task) if start is None else start)
-    history = tuple(em.history)
+    if start is None and task.textbook:
+        start = _started(scaled, lambda free: em_start(free, np.ones(len(floors)), task.random_state))
+    best, _, converged = em.climb(_best_start(data, task) if start is None else start)
     restored = units.restored(best, specification)
-    first = [at.start for at in specification.group_slices]
-    floored = specification.with_floors(floors * units.scale[first] ** 2)
-    low = at_floors(restored, floored)
-    said = advise(restored, floored, history, task, units.variances, low, converged=converged)
-    return Solution(
-        filled(canonical(restored, floored, _prior_axes(best, task, units)), specification),
-        floored,
-        value,
-        history,
-        converged,
-        len(history),
-        low,
-        int(sums.samples),
-        _view_samples(sums, specification),
-        tuple(float(units.variances[at].mean()) for at in specification.noise_slices),
-        said + _unseen(sums),
+    floored = specification.with_floors(floors * units.scale[specification.group_starts] ** 2)
+    counts = [sums.samples] * len(specification.patterns)
+    solution = make_solution(restored, floored, em.history, task, units.variances, counts, converged=converged)
+    return replace(
+        solution,
+        parameters=filled(canonical(restored, floored, _prior_axes(best, task, units)), specification),
+        samples=int(sums.samples),
+        view_samples=_view_samples(sums, specification),
+        advice=solution.advice + _unseen(sums),
     )
 
 
@@ -285,7 +273,7 @@ def _with_fewer(data: EntryData, task: Task, rows: Array | None, start: Paramete
         data = data._replace(run=lambda pass_: pass_.map(block, pass_.parameters), units=units)
 
     def climbed(point: Parameters) -> tuple[float, Parameters]:
-        highest, value, _ = BoundEM(data, looking, None).accelerated(point)
+        highest, value, _ = BoundEM(data, looking, None).climb(point)
         return value, highest
 
     value, best = climbed(start)

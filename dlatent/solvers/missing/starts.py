@@ -25,7 +25,7 @@ from dlatent.gaussian.specification import Specification
 from dlatent.gaussian.spectral import complete
 from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.passes import Pass, Run
-from dlatent.solvers.diagnostics import noise_floors, require_variation
+from dlatent.solvers.diagnostics import noise_floors
 from dlatent.solvers.task import Task
 
 PAIRWISE = 256
@@ -64,9 +64,9 @@ class Units(NamedTuple):
         """Parameters in the units of the data; a feature that was never observed has the mean NaN and, where it has one
         of its own, the noise variance of a feature of mean variance."""
         mean = np.where(self.counts > 0.5, self.shift + self.scale * parameters.mean, np.nan)
-        first = [at.start for at in specification.group_slices]
+        first = specification.group_starts
         noise = parameters.noise_variance * self.scale[first] ** 2
-        noise = np.where(np.add.reduceat(self.counts, first) > 0.5, noise, self.variances)
+        noise = np.where(specification.per_group(self.counts) > 0.5, noise, self.variances)
         scaled = parameters.rescaled(self.scale, self.scale[first])._replace(mean=mean, noise_variance=noise)
         return scaled._replace(loadings=np.where(self.counts[:, None] > 0.5, scaled.loadings, 0.0))
 
@@ -74,7 +74,7 @@ class Units(NamedTuple):
         """Parameters in these units, from those in the units of the data; of features of which the mean is not known
         the mean is 0."""
         mean = np.nan_to_num((parameters.mean - self.shift) / self.scale)
-        first = [at.start for at in specification.group_slices]
+        first = specification.group_starts
         noise = np.maximum(parameters.noise_variance / self.scale[first] ** 2, specification.floors)
         scaled = parameters.rescaled(1.0 / self.scale, 1.0 / self.scale[first])
         return scaled._replace(mean=mean, noise_variance=noise)
@@ -110,11 +110,9 @@ def units_of(sums: EntrySums, task: Task, shift: Array) -> tuple[Units, Array]:
     counts = np.maximum(sums.counts, 1.0)
     offset = sums.total / counts
     energies = np.maximum(sums.energy - counts * offset**2, 0.0)
-    starts = [at.start for at in specification.group_slices]
-    cells = np.add.reduceat(sums.counts, starts)
-    variances = np.add.reduceat(energies, starts) / np.maximum(cells, 1.0)
+    cells = specification.per_group(sums.counts)
+    variances = specification.per_group(energies) / np.maximum(cells, 1.0)
     variances[cells < 0.5] = variances[cells > 0.5].mean()
-    require_variation(variances, specification)
     floors = noise_floors(task, variances, shift + offset)
     usual = np.where(variances > 0.0, variances, variances.mean())
     scale = np.sqrt(specification.per_feature(usual))
@@ -227,8 +225,7 @@ def _half(product: Array, directions: Array) -> Array:
 
 def _pooled(values: Array, specification: Specification) -> Array:
     """Means of values of the features (D,) over the noise groups."""
-    starts = [at.start for at in specification.group_slices]
-    return np.asarray(np.add.reduceat(values, starts) / np.array(specification.group_sizes))
+    return np.asarray(specification.per_group(values) / np.array(specification.group_sizes))
 
 
 def _leading(product: Array, directions: Array, k: int) -> Array:

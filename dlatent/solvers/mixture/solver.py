@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import CHUNK_BYTES
 from dlatent.gaussian.specification import Specification
 from dlatent.operators.sparse import column_sums, rows_about, times
@@ -30,7 +29,7 @@ from dlatent.solvers.costs import (
     product_rate,
     worker_memory,
 )
-from dlatent.solvers.diagnostics import at_floors, noise_floors, require_variation, unfinished
+from dlatent.solvers.diagnostics import at_floors, noise_floors, unfinished
 from dlatent.solvers.em import textbook_em
 from dlatent.solvers.mixture.statistics import (
     Mixture,
@@ -47,7 +46,7 @@ from dlatent.solvers.mixture.statistics import (
     mixture_sums,
 )
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import History, Iteration, Report, Solution
+from dlatent.solvers.solution import History, Report, Solution
 from dlatent.solvers.solver import Solver
 from dlatent.solvers.task import DataSize, Family, Task
 
@@ -124,10 +123,8 @@ class MixtureSolver(Solver):
         request = SubsetRequest(chosen, shift, task.refuse_zero_rows)
         subset: Subset = run(Pass(block_subset, request, combine=joined_subsets, name="sums"))
         count, offset = subset.sums.samples, subset.sums.total / subset.sums.samples
-        starts = [at.start for at in task.specification.group_slices]
-        energy = subset.sums.energy - count * offset**2
-        variances = np.add.reduceat(energy, starts) / count / np.array(task.specification.group_sizes)
-        require_variation(variances, task.specification)
+        energies = task.specification.per_group(subset.sums.energy - count * offset**2)
+        variances = energies / count / np.array(task.specification.group_sizes)
         floors = noise_floors(task.with_least_floors([LEAST_NOISE]), variances, shift + offset)
         specification = task.specification.with_floors(floors)
         task = replace(task, specification=specification)
@@ -141,11 +138,11 @@ class MixtureSolver(Solver):
         em = _MixtureEM(
             lambda point: run(Pass(block_mixture, MixtureRequest(point, shift), name="mixture")), task, unit, report
         )
-        best, value, converged = em.textbook(start) if task.textbook else em.accelerated(start)
+        best, value, converged = em.climb(start)
         mixture = canonical_mixture(best.moved(shift), specification)
         at_floor = [at_floors(component, specification) for component in mixture.components]
         return Solution(
-            Parameters(mixture.loadings, mixture.mean, mixture.noise_variance),
+            mixture.stacked,
             specification,
             value,
             tuple(em.history),
@@ -155,7 +152,7 @@ class MixtureSolver(Solver):
             int(count),
             (int(count),),
             (float(variances.mean()),),
-            _advice(mixture, np.array(at_floor), variances, count, tuple(em.history), task, converged=converged),
+            _advice(mixture, np.array(at_floor), variances, count, em.history, task, converged=converged),
             weights=mixture.weights,
         )
 
@@ -178,11 +175,12 @@ def _best_start(parts: Any, task: Task, shift: Array, unit: Array, rng: np.rando
     collapsed is taken only where all have."""
     dense, specification, size = isinstance(parts[0], np.ndarray), task.specification, Mixtures.of(task)
     rows = np.vstack(parts) if dense else sp.csr_array(sp.vstack(parts, format="csr"))
+    looking = replace(task, textbook=False, max_iter=SUBSET_STEPS, tol=SUBSET_TOLERANCE)
     climbs = list[tuple[int, float, int, Mixture]]()
     for number in range(size.starts):
         start = _from_centres(rows, size.components, shift, specification, unit, rng)
-        em = _MixtureEM(lambda mixture: mixture_sums(rows, MixtureRequest(mixture, shift)), task, unit, None)
-        point, value, _ = em.accelerated(start, SUBSET_STEPS, SUBSET_TOLERANCE)
+        em = _MixtureEM(lambda mixture: mixture_sums(rows, MixtureRequest(mixture, shift)), looking, unit, None)
+        point, value, _ = em.climb(start)
         few = point.weights * rows.shape[0] < specification.n_components + 2
         low = np.array([all(at_floors(component, specification)) for component in point.components])
         climbs.append((int((few | low).sum()), -value, number, point))
@@ -204,7 +202,7 @@ def _from_centres(
     nearest = np.argmin((centres**2).sum(axis=1) - 2.0 * times(plain, np.ascontiguousarray(centres.T)), axis=1)
     assigned = np.eye(mixtures)[nearest]
     loadings = rng.standard_normal((mixtures, width, k)) * (unit[:, None] / np.sqrt(k))
-    noise = np.tile(unit[[at.start for at in specification.group_slices]] ** 2, (mixtures, 1))
+    noise = np.tile(unit[specification.group_starts] ** 2, (mixtures, 1))
     middle = np.asarray(column_sums(rows, squared=False) if sp.issparse(rows) else rows.sum(axis=0, dtype=np.float64))
     mean = np.tile(middle / rows.shape[0] - shift, (mixtures, 1))
     start = Mixture(np.full(mixtures, 1.0 / mixtures), loadings, mean, noise)
@@ -229,36 +227,28 @@ class _MixtureEM:
         self.history = History(report)
         self.calm = self.visits = 0
         self.reach, self.far = np.inf, 0.0
-        first = [at.start for at in self.specification.group_slices]
-        self.lowest = self.specification.floors / unit[first] ** 2
+        self.lowest = self.specification.floors / unit[self.specification.group_starts] ** 2
         self.tried: Array = np.full((), SMALL_NOISE)
 
-    def textbook(self, start: Mixture) -> tuple[Mixture, float, bool]:
-        """Plain EM, until an iteration gains less than the tolerance."""
-
-        def step(point: Mixture) -> tuple[Mixture, float]:
-            sums = self.visit(point)
-            return maximise_mixture(sums, point, self.specification, expand=False), sums.log_likelihood
-
-        return textbook_em(step, start, self.task, self.history)
-
-    def accelerated(
-        self, start: Mixture, most: int | None = None, tolerance: float | None = None
-    ) -> tuple[Mixture, float, bool]:
-        """PX-EM with Anderson acceleration, until little is left by the gradient; in units in which noise groups have
-        the variance 1."""
-        self.tolerance = self.task.tol if tolerance is None else tolerance
-        most = self.task.max_iter if most is None else most
+    def climb(self, start: Mixture) -> tuple[Mixture, float, bool]:
+        """Where textbook EM ends, or PX-EM with Anderson acceleration, when little is left by the gradient, in units in
+        which noise groups have the variance 1; the log-likelihood there, and whether the tolerance was met."""
+        if self.task.textbook:
+            return textbook_em(self._plain, start, self.task, self.history)
         end = accelerate(
             self._step,
             start.rescaled(1.0 / self.unit),
             tolerance=0.0,
-            max_evaluations=most,
+            max_evaluations=self.task.max_iter,
             project=lambda point: point.at_least(self.lowest),
             steer=self._steer,
         )
         self.history.end(end.value)
         return end.point.rescaled(self.unit), end.value, end.converged
+
+    def _plain(self, point: Mixture) -> tuple[Mixture, float]:
+        sums = self.visit(point)
+        return maximise_mixture(sums, point, self.specification, expand=False), sums.log_likelihood
 
     def _step(self, point: Mixture) -> tuple[Mixture, float]:
         self.visits += 1
@@ -281,7 +271,7 @@ class _MixtureEM:
             self.calm, self.far = 0, 0.0
             self.tried = np.where(vanishing, _unexplained(point) / 2.0, self.tried)
             return candidate._replace(noise_variance=np.where(vanishing, self.lowest, candidate.noise_variance))
-        near = line.remaining <= 0.5 * self.tolerance and line.gain <= 100.0 * self.tolerance * size
+        near = line.remaining <= 0.5 * self.task.tol and line.gain <= 100.0 * self.task.tol * size
         self.calm = self.calm + 1 if near or abs(line.gain) <= ROUNDING * size else 0
         return None if self.calm >= CALM else candidate
 
@@ -322,7 +312,7 @@ def _advice(
     at_floor: Any,
     variances: Array,
     count: float,
-    history: tuple[Iteration, ...],
+    history: History,
     task: Task,
     *,
     converged: bool,

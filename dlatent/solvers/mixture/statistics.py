@@ -50,25 +50,23 @@ class Mixture(NamedTuple):
 
     def flatten(self) -> Array:
         """One vector (W, μ, log ψ, log π), the coordinates in which the driver extrapolates."""
-        logs = np.log(self.noise_variance).ravel(), _log_weights(self.weights)
-        return np.concatenate([self.loadings.ravel(), self.mean.ravel(), *logs])
+        return np.concatenate([self.stacked.flatten(), _log_weights(self.weights)])
 
     def unflatten(self, vector: Array) -> Mixture:
         """Inverse of `flatten` with the shapes of `self`; weights add up to 1."""
-        cuts = np.cumsum([self.loadings.size, self.mean.size, self.noise_variance.size])
-        loadings, mean, noise, weights = np.split(vector, cuts)
-        raised = np.exp(np.maximum(weights - weights.max(), -LARGEST_LOG))
-        return Mixture(
-            raised / raised.sum(),
-            loadings.reshape(self.loadings.shape),
-            mean.reshape(self.mean.shape),
-            np.exp(np.clip(noise, -LARGEST_LOG, LARGEST_LOG)).reshape(self.noise_variance.shape),
-        )
+        components, logs = np.split(vector, [-len(self.weights)])
+        raised = np.exp(np.maximum(logs - logs.max(), -LARGEST_LOG))
+        return Mixture(raised / raised.sum(), *self.stacked.unflatten(components)[:3])
+
+    @property
+    def stacked(self) -> Parameters:
+        """The parameters of all components, with a first axis of these."""
+        return Parameters(self.loadings, self.mean, self.noise_variance)
 
     @property
     def components(self) -> tuple[Parameters, ...]:
-        """The parameters of all of them."""
-        return tuple(map(Parameters, self.loadings, self.mean, self.noise_variance))
+        """The parameters of each of them."""
+        return tuple(map(Parameters, *self.stacked[:3]))
 
     def moved(self, by: Array) -> Mixture:
         """The mixture with (D,) added to all means."""
@@ -77,11 +75,7 @@ class Mixture(NamedTuple):
     def rescaled(self, unit: Array) -> Mixture:
         """The mixture for features multiplied by (D,), which are equal within a noise group."""
         groups = unit if self.noise_variance.shape[1] > 1 else unit[:1]
-        return self._replace(
-            loadings=self.loadings * unit[:, None],
-            mean=self.mean * unit,
-            noise_variance=self.noise_variance * groups**2,
-        )
+        return Mixture(self.weights, *self.stacked.rescaled(unit, groups)[:3])
 
     def at_least(self, noise: Array) -> Mixture:
         """The mixture with noise variances of at least (groups,)."""

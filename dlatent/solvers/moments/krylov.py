@@ -69,11 +69,6 @@ class KrylovSpace:
         return self.sums.samples
 
     @property
-    def counts(self) -> tuple[float, ...]:
-        """Number of samples of the one pattern."""
-        return (self.samples,)
-
-    @property
     def whole(self) -> bool:
         """Whether no other direction is left."""
         return self.ranks == (len(self.basis),)
@@ -142,8 +137,6 @@ class KrylovSpace:
     ) -> tuple[Array, ...]:
         """Where the subspace has to grow, orthonormal (D, b): the part of AV outside, of which the gradient of the
         likelihood at any loadings inside, and what principal directions lack, are combinations."""
-        if self.whole:
-            return (np.zeros((len(self.basis), 0)),)
         return (orthonormal(self.newest, self.basis, self.inside),)
 
     def lifted(self, parameters: Parameters) -> Parameters:

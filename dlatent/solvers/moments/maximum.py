@@ -14,17 +14,9 @@ from dlatent.arrays import Array
 from dlatent.gaussian.dimension import chosen_components
 from dlatent.gaussian.factor_analysis import factors
 from dlatent.gaussian.maximisation import em_step
-from dlatent.gaussian.moments import (
-    Moments,
-    PatternMoments,
-    centred,
-    counts_alone,
-)
+from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.products import (
-    PatternProducts,
-    PatternSums,
-)
+from dlatent.gaussian.products import PatternProducts, PatternSums
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.spectral import ppca
 from dlatent.operators.symmetric import top_eigenvalues
@@ -34,9 +26,9 @@ from dlatent.solvers.best_maximum import best_of, of_views
 from dlatent.solvers.costs import FULL_EIGEN
 from dlatent.solvers.diagnostics import make_solution
 from dlatent.solvers.em import with_floors
-from dlatent.solvers.moments.reduced_problem import solve
+from dlatent.solvers.moments.reduced_problem import in_units, solve
 from dlatent.solvers.moments.subspace import Products, SubspaceFit, search
-from dlatent.solvers.solution import History, Iteration, Report, Solution
+from dlatent.solvers.solution import History, Report, Solution
 from dlatent.solvers.task import Task
 
 SMALLEST_NOISE = 0.05
@@ -51,21 +43,20 @@ NARROW = 4
 hand: what the search in a subspace saves, the next one repeats."""
 
 
-def by_moments(moments: Moments, task: Task, report: Report | None) -> Solution:
-    """The maximum from moments, without access to the data."""
+def by_moments(middle: Moments, task: Task, report: Report | None) -> Solution:
+    """The maximum from moments about the mean, without access to the data."""
     specification, growing = task.specification, task.growing
-    middle = centred(moments, specification.sizes, specification.patterns)
     if not specification.views[0].shared:
         return by_factors(middle, task, report)
     small = sum(specification.sizes[view] for view in growing) <= FULL_EIGEN
     if len(specification.views) == 1 and small:
         floored, variances = with_floors(middle, task)
         solution = ppca(middle, floored)
-        line = Iteration(1, solution.log_likelihood, float("nan"), 0.0, specification.sizes[0])
-        if report is not None:
-            report(line)
+        history = History(report)
+        history.add(solution.log_likelihood, 0.0, specification.sizes[0])
+        counts = [part.samples for part in middle.patterns]
         parameters = solution.parameters._replace(mean=middle.shift)
-        return make_solution(parameters, floored, (line,), task, variances, moments, converged=True)
+        return make_solution(parameters, floored, history, task, variances, counts, converged=True)
     # The Gram matrix is at hand, so that further products cost no pass: iterate to rounding.
     tight = replace(task, tol=min(task.tol, 1e-13), max_iter=300)
     products = gram_products(middle, specification)
@@ -73,13 +64,13 @@ def by_moments(moments: Moments, task: Task, report: Report | None) -> Solution:
     few = NARROW * fresh_directions(specification.n_components)
     every_feature = small and (len(growing) > 1 or specification.sizes[0] <= few)
     state, converged = search(products, tight, middle.shift, report, every_feature=every_feature)
-    return finished(state, state.space.lifted(state.solution), converged, moments)
+    return finished(state, state.space.lifted(state.solution), converged)
 
 
-def with_components(rule: str | float, moments: Moments, task: Task) -> Specification:
-    """The specification of one view with the number of components that a rule chooses, of those that it has at most."""
+def with_components(rule: str | float, middle: Moments, task: Task) -> Specification:
+    """The specification of one view with the number of components that a rule chooses, of those that it has at most,
+    from moments about the mean."""
     specification = task.specification
-    middle = centred(moments, specification.sizes, specification.patterns)
     complete, variances = middle.patterns[0], with_floors(middle, task)[1]
     floor = task.floor_parts[0] * float(variances[0])
     values = top_eigenvalues(complete.gram / complete.samples, len(complete.gram))
@@ -92,62 +83,37 @@ def with_components(rule: str | float, moments: Moments, task: Task) -> Specific
 def gram_products(moments: Moments, specification: Specification) -> Products:
     """The data's products from its Gram matrices; the energy of the first view outside them goes to its first
     pattern."""
+    sums_of = []
+    for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
+        energy = [float(np.trace(part.gram[at, at])) for at in specification.slices_within(pattern).values()]
+        sums_of.append(PatternSums(part.samples, part.total, np.array(energy)))
     has = next(number for number, pattern in enumerate(specification.patterns) if 0 in pattern)
+    sums_of[has].energy[specification.patterns[has].index(0)] += moments.spare_energy[0]
 
     def products(directions: tuple[Array, ...], sums: bool = False) -> tuple[PatternProducts, ...]:
-        return tuple(
-            _gram_product(
-                part,
-                pattern,
-                specification,
-                directions,
-                outside=float(moments.spare_energy[0]) if number == has else 0.0,
-                sums=sums,
-            )
-            for number, (pattern, part) in enumerate(zip(specification.patterns, moments.patterns, strict=True))
-        )
+        each = []
+        for pattern, part, totals in zip(specification.patterns, moments.patterns, sums_of, strict=True):
+            places = specification.slices_within(pattern).items()
+            product = tuple(np.asfortranarray(part.gram[:, at] @ directions[view]) for view, at in places)
+            each.append(PatternProducts(product, totals if sums else None))
+        return tuple(each)
 
     return products
 
 
-def _gram_product(
-    part: PatternMoments,
-    pattern: tuple[int, ...],
-    specification: Specification,
-    directions: tuple[Array, ...],
-    *,
-    outside: float,
-    sums: bool,
-) -> PatternProducts:
-    places = specification.slices_within(pattern)
-    product = tuple(np.asfortranarray(part.gram[:, at] @ directions[view]) for view, at in places.items())
-    if not sums:
-        return PatternProducts(product, None)
-    energy = np.array([float(np.trace(part.gram[at, at])) for at in places.values()])
-    if outside:
-        energy[pattern.index(0)] += outside
-    return PatternProducts(product, PatternSums(part.samples, part.total, energy))
-
-
 def finished(
-    state: SubspaceFit[Any],
-    parameters: Parameters,
-    converged: bool,
-    moments: Moments | None,
-    *,
-    checked: float | None = None,
+    state: SubspaceFit[Any], parameters: Parameters, converged: bool, checked: float | None = None
 ) -> Solution:
     """The solution of a fit in a subspace, whose likelihood is compared with one that a pass has evaluated."""
-    specification = state.specification
-    variances = state.variances(specification)
-    counts = moments
-    if counts is None:
-        counts = counts_alone(state.space.counts, len(specification.views))
-    history = tuple(state.history)
-    if state.warm is not None and not state.warm.converged:
-        converged = False
     return make_solution(
-        parameters, specification, history, state.task, variances, counts, converged=converged, checked=checked
+        parameters,
+        state.specification,
+        state.history,
+        state.task,
+        state.variances(),
+        state.counts,
+        converged=converged and state.warm is not None and state.warm.converged,
+        checked=checked,
     )
 
 
@@ -161,7 +127,8 @@ def by_factors(middle: Moments, task: Task, report: Report | None) -> Solution:
     else:
         parameters, converged = _by_patterns(middle, floored, variances, history, task)
     parameters = parameters.moved(middle.shift)
-    return make_solution(parameters, floored, history, task, variances, middle, converged=converged)
+    counts = [part.samples for part in middle.patterns]
+    return make_solution(parameters, floored, history, task, variances, counts, converged=converged)
 
 
 def _by_patterns(
@@ -174,7 +141,7 @@ def _by_patterns(
     """PX-EM with Anderson acceleration on the moments of all patterns, every feature in units of its spread, then
     quasi-Newton steps, which also settle noise variances at their floors; the start has one for each view."""
     spread = np.sqrt(np.maximum(variances, specification.floors))
-    scaled = Moments(_scaled(middle, specification, spread), np.zeros(len(spread)), *(middle[2:]))
+    scaled = in_units(middle, specification, spread)
     floors = specification.floors / spread**2
     standard = specification.with_floors(floors)
     jacobian = -sum(
@@ -195,20 +162,12 @@ def _by_patterns(
         steer=note,
     )
     top = ascend(run.point, scaled, standard, tolerance=0.0, max_steps=MAX_STEPS)
-    value = top.log_likelihood + jacobian
+    value = top.value + jacobian
     # Noise variances on their way to a floor leave little to gain long before their slopes vanish.
-    converged = top.converged or top.log_likelihood - run.value <= task.tol * abs(value)
+    converged = top.converged or top.value - run.value <= task.tol * abs(value)
     if value > history[-1].log_likelihood:
         history.add(value)
-    return top.parameters.rescaled(spread, spread), converged or run.converged
-
-
-def _scaled(middle: Moments, specification: Specification, spread: Array) -> tuple[PatternMoments, ...]:
-    patterns = []
-    for pattern, part in zip(specification.patterns, middle.patterns, strict=True):
-        unit = spread[specification.features_of(pattern)]
-        patterns.append(PatternMoments(part.samples, part.total / unit, part.gram / np.outer(unit, unit)))
-    return tuple(patterns)
+    return top.point.rescaled(spread, spread), converged or run.converged
 
 
 def _start(scaled: Moments, specification: Specification, floors: Array) -> Parameters:

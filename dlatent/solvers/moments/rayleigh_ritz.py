@@ -85,11 +85,6 @@ class Subspace:
         """Features of each view."""
         return tuple(len(q) for q in self.basis)
 
-    @property
-    def samples(self) -> float:
-        """Number of samples of all patterns."""
-        return float(sum(s.samples for s in self.sums))
-
     def rows(self, pattern: int, view: int) -> slice:
         """Where the features of a view are among those of a pattern."""
         views = self.patterns[pattern]
@@ -121,11 +116,6 @@ class Subspace:
         """Σ(x_v−s_v)((x_w−s_w)ᵀQ_w) (D_v, r_w) of each pattern that has both views."""
         both = [p for p, pattern in enumerate(self.patterns) if view in pattern and other in pattern]
         return [self.products[p][self.patterns[p].index(other)][self.rows(p, view)] for p in both]
-
-    @property
-    def counts(self) -> tuple[float, ...]:
-        """Number of samples of each pattern."""
-        return tuple(s.samples for s in self.sums)
 
     @property
     def whole(self) -> bool:

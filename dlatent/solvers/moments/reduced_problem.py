@@ -80,7 +80,9 @@ def solve(
         best = Maximum(maxima[0].parameters.moved(offset), maxima[0].log_likelihood)
         return best, Warm(best.parameters, noises, converged=True)
     units = _units(middle, specification)
-    scaled, standard = _in_units(middle, specification, units)
+    scaled = in_units(middle, specification, np.repeat(units, specification.sizes))
+    scaled = scaled._replace(spare_energy=middle.spare_energy / units / units)
+    standard = specification.with_floors(specification.floors / units / units)
     axes = None
     if not standard.fixed:
         scaled, standard, axes = occupied(scaled, standard)
@@ -97,7 +99,8 @@ def solve(
     if thorough and converged and not standard.fixed:
         run = _settled(run, scaled, standard)
     parameters = _times(turned(run.parameters, axes), specification, units).moved(offset)
-    value = run.log_likelihood - _jacobian(scaled, standard, units)
+    # The density of the data, not of their multiples of the units.
+    value = run.log_likelihood - float(_cells(scaled, standard) @ np.log(units))
     return Maximum(parameters, value), Warm(parameters, (), converged, searched)
 
 
@@ -108,16 +111,13 @@ def _units(moments: Moments, specification: Specification) -> Array:
     return np.exp2(np.round(0.5 * np.log2(np.where(variances > 0.0, variances, 1.0))))
 
 
-def _in_units(moments: Moments, specification: Specification, units: Array) -> tuple[Moments, Specification]:
-    """Moments about the means and the model with each view in its unit."""
-    inverse = np.repeat(1.0 / units, specification.sizes)
+def in_units(moments: Moments, specification: Specification, units: Array) -> Moments:
+    """Moments about the means with each feature in its unit (D,); what is outside of them stays as it is."""
     patterns = []
     for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
-        scale = inverse[specification.features_of(pattern)]
-        patterns.append(PatternMoments(part.samples, part.total * scale, part.gram * scale * scale[:, None]))
-    energy = moments.spare_energy / units / units
-    floors = specification.floors / units / units
-    return moments._replace(patterns=tuple(patterns), spare_energy=energy), specification.with_floors(floors)
+        unit = units[specification.features_of(pattern)]
+        patterns.append(PatternMoments(part.samples, part.total / unit, part.gram / np.outer(unit, unit)))
+    return moments._replace(patterns=tuple(patterns), shift=np.zeros(len(units)))
 
 
 def _times(parameters: Parameters, specification: Specification, units: Array) -> Parameters:
@@ -125,10 +125,10 @@ def _times(parameters: Parameters, specification: Specification, units: Array) -
     return parameters.rescaled(np.repeat(units, specification.sizes), units)
 
 
-def _jacobian(moments: Moments, specification: Specification, units: Array) -> float:
-    """Log-likelihood in units less that of the data."""
-    counts = view_counts(moments, specification.patterns, len(units))
-    return float((counts * (np.array(specification.sizes) + moments.spare_size)) @ np.log(units))
+def _cells(moments: Moments, specification: Specification) -> Array:
+    """Number of entries that samples have in each view, outside the moments too."""
+    counts = view_counts(moments, specification.patterns, len(specification.views))
+    return np.asarray(counts * (np.array(specification.sizes) + moments.spare_size))
 
 
 def _widened(parameters: Parameters, specification: Specification, grown: tuple[int, ...]) -> Parameters:
@@ -180,11 +180,9 @@ def _below(seen: Maximum, top: Maximum, moments: Moments, specification: Specifi
 
 def _rounding(solution: Maximum, moments: Moments, specification: Specification) -> float:
     """Rounding of a log-likelihood: squares of the data over small noise variances, of which little is left."""
-    sizes, patterns = specification.sizes, specification.patterns
-    counts = view_counts(moments, patterns, len(sizes)) * (np.array(sizes) + moments.spare_size)
-    variances = view_variances(moments, sizes, patterns)
+    variances = view_variances(moments, specification.sizes, specification.patterns)
     least = np.array([solution.parameters.noise_variance[groups].min() for groups in specification.noise_slices])
-    return float(np.finfo(float).eps * (counts * variances / least).sum())
+    return float(np.finfo(float).eps * (_cells(moments, specification) * variances / least).sum())
 
 
 def _shares(parameters: Parameters, specification: Specification) -> Array:
@@ -222,8 +220,8 @@ def _climb(
         if settled or not further:
             break
         top = ascend(best.parameters, moments, specification, tolerance=tolerance, max_steps=further)
-        if top.log_likelihood >= best.log_likelihood:
-            best = Maximum(top.parameters, top.log_likelihood)
+        if top.value >= best.log_likelihood:
+            best = Maximum(top.point, top.value)
         # Where that is larger than the tolerance, EM never comes to rest.
         settled = top.converged or best.log_likelihood - before <= _rounding(best, moments, specification)
         if settled:

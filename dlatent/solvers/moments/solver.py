@@ -11,7 +11,7 @@ import numpy as np
 
 from dlatent.arrays import Array, add
 from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
-from dlatent.gaussian.moments import MomentRequest, Moments, block_moments
+from dlatent.gaussian.moments import MomentRequest, Moments, block_moments, centred
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts, ProductRequest, block_products
 from dlatent.gaussian.specification import Specification
@@ -35,7 +35,7 @@ from dlatent.solvers.costs import (
     subspace,
     worker_memory,
 )
-from dlatent.solvers.em import begin, em_on_data, em_on_moments, stacked_shift
+from dlatent.solvers.em import em_on_data, em_on_moments, stacked_shift
 from dlatent.solvers.graph.costs import (
     column_block_count,
     compared_columns,
@@ -123,12 +123,13 @@ class CovarianceSolver(Solver):
         moments = samples.moments()
         if task.earlier is not None:
             moments = moments._replace(patterns=add(moments.patterns, task.earlier.patterns))
+        middle = centred(moments, task.specification.sizes, task.specification.patterns)
         if task.rule is not None:
-            task = replace(task, specification=with_components(task.rule, moments, task))
+            task = replace(task, specification=with_components(task.rule, middle, task))
         if task.textbook:
-            solution = em_on_moments(moments, task, report, start=start)
+            solution = em_on_moments(middle, task, report, start=start)
         else:
-            solution = by_moments(moments, task, report)
+            solution = by_moments(middle, task, report)
         return replace(samples.concluded(solution), moments=moments if task.adding else None)
 
 
@@ -209,7 +210,7 @@ class KrylovSolver(Solver):
         state, converged = search(samples.products, task, stacked_shift(shift, task.specification), report)
         parameters = state.space.lifted(state.solution)
         checked = samples.log_likelihood(parameters, state.specification)
-        return samples.concluded(finished(state, samples.about_zero(parameters), converged, None, checked=checked))
+        return samples.concluded(finished(state, samples.about_zero(parameters), converged, checked))
 
 
 class IndependentSamples:
@@ -247,7 +248,7 @@ class IndependentSamples:
 
     def em(self, start: Parameters | None, report: Report | None) -> Solution:
         """Plain EM, one pass an iteration, from random loadings."""
-        return em_on_data(begin(self._run, self._task, stacked_shift(self._shift, self._task.specification), report))
+        return em_on_data(self._run, self._task, stacked_shift(self._shift, self._task.specification), report)
 
     def concluded(self, solution: Solution) -> Solution:
         """The solution itself."""

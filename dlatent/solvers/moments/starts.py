@@ -41,12 +41,10 @@ def _in_basins(moments: Moments, specification: Specification) -> list[Parameter
     """The starts with the noise that they come with."""
     views = range(len(specification.views))
     alone = [v for v in views if any(v in p and len(p) < len(views) for p in specification.patterns)]
-    if len(alone) < 2:
-        principal = [principal_start(moments, specification, view) for view in alone]
-        return [*principal, *_complete_starts(moments, specification)]
-    each = [principal_start(moments, specification, view) for view in views]
-    together = aligned(moments, specification, each)
-    return [*(each[view] for view in alone), together, *_complete_starts(moments, specification)]
+    several = len(alone) > 1
+    each = {view: principal_start(moments, specification, view) for view in (views if several else alone)}
+    together = [aligned(moments, specification, list(each.values()))] if several else []
+    return [*(each[view] for view in alone), *together, *_complete_starts(moments, specification)]
 
 
 def principal_start(moments: Moments, specification: Specification, view: int) -> Parameters:

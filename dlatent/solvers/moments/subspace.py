@@ -7,18 +7,18 @@ collected (solver covariance with many features).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array
-from dlatent.gaussian.moments import Moments, centred, view_variances
+from dlatent.gaussian.gram import DualSpace
+from dlatent.gaussian.moments import centred, view_variances
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts
-from dlatent.gaussian.specification import Specification
 from dlatent.operators.tall import fresh_directions, orthonormal
-from dlatent.solvers.diagnostics import require_variation, view_floors
+from dlatent.solvers.diagnostics import noise_floors
 from dlatent.solvers.moments.krylov import KrylovSpace
 from dlatent.solvers.moments.rayleigh_ritz import Subspace
 from dlatent.solvers.moments.reduced_problem import COARSE, TOLERANCE, Warm, solve
@@ -34,88 +34,44 @@ class Products(Protocol):
 
     def __call__(self, directions: tuple[Array, ...], sums: bool = False) -> tuple[PatternProducts, ...]:
         """The products of each pattern."""
-        ...
 
 
-class Space(Protocol):
-    """A part of the features of each view in which the loadings lie, and what the likelihood there depends on:
-    directions of features (`FeatureSpace`), or combinations of samples (`gram.DualSpace`)."""
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Its dimensions for each view."""
-        ...
-
-    @property
-    def samples(self) -> float:
-        """Number of samples."""
-        ...
-
-    @property
-    def counts(self) -> tuple[float, ...]:
-        """Number of samples of each pattern."""
-        ...
-
-    @property
-    def whole(self) -> bool:
-        """Whether there is nothing outside."""
-        ...
-
-    def extended(self, directions: tuple[Array, ...], products: Any, most: int | None = None) -> Self:
-        """With more directions and their products with the data; earlier coordinates stay.  `most` is the largest of
-        the ranks that there may be."""
-        ...
-
-    def restarted(self, keep: tuple[Array, ...]) -> Self:
-        """Its part that the orthonormal columns of `keep` (r_v, r_v') span, without access to the data."""
-        ...
-
-    def moments(self, specification: Specification) -> Moments:
-        """Moments of the coordinates of all views per pattern, and the energy outside."""
-        ...
-
-    def principal(self, loadings: Array, count: int, view: int) -> Array:
-        """The leading principal directions (r_v, count) of a view outside the span of the loadings (r_v, K)."""
-        ...
-
-    def growth(
-        self, parameters: Parameters, specification: Specification, extra: int, *, first: bool
-    ) -> tuple[Array, ...]:
-        """The directions that the next pass should bring, given the best parameters inside."""
-        ...
-
-
-S = TypeVar("S", bound=Space)
+S = TypeVar("S", FeatureSpace, DualSpace)
+"""A part of the features of each view in which the loadings lie, and what the likelihood there depends on: directions
+of features, or combinations of samples."""
 
 
 class SubspaceFit(Generic[S]):
     """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
 
     def __init__(self, space: S, task: Task, report: Report | None) -> None:
-        self.space, self.task, self.growing = space, task, task.growing
-        variances = require_variation(self.variances(task.specification), task.specification, self.growing)
-        self.specification = task.specification.with_floors(view_floors(task, variances))
+        self.space: S = space
+        self.task, self.growing = task, task.growing
+        self.specification = task.specification
+        self.counts = [part.samples for part in space.moments(task.specification).patterns]
+        variances = self.variances()
+        self.specification = task.specification.with_floors(noise_floors(task, variances, np.zeros(sum(space.ranks))))
         self.history = History(report)
         self.warm: Warm | None = None
         self.solved_ranks = (0,) * len(space.ranks)
 
-    def _reduced(self, specification: Specification) -> tuple[Moments, Specification]:
-        return self.space.moments(specification), specification.resized(self.space.ranks)
-
-    def variances(self, specification: Specification) -> Array:
+    def variances(self) -> Array:
         """Mean variance per feature of each view."""
-        moments, reduced = self._reduced(specification)
-        middle = centred(moments, reduced.sizes, reduced.patterns)
-        return view_variances(middle, reduced.sizes, reduced.patterns)
+        sizes, patterns = self.space.ranks, self.specification.patterns
+        return view_variances(centred(self.space.moments(self.specification), sizes, patterns), sizes, patterns)
 
     def solve(self, *, thorough: bool = False) -> float:
         """Solve the model inside the subspace and write a line of history; the log-likelihood."""
-        moments, reduced = self._reduced(self.specification)
-        ranks = self.space.ranks
+        ranks, moments = self.space.ranks, self.space.moments(self.specification)
         grown = tuple(new - old for new, old in zip(ranks, self.solved_ranks, strict=True))
         tolerance = TOLERANCE if thorough or self.space.whole else self._tolerance()
         solution, self.warm = solve(
-            moments, reduced, warm=self.warm, ranks_grown=grown, thorough=thorough, tolerance=tolerance
+            moments,
+            self.specification.resized(ranks),
+            warm=self.warm,
+            ranks_grown=grown,
+            thorough=thorough,
+            tolerance=tolerance,
         )
         self.solved_ranks = ranks
         return solution.log_likelihood
@@ -131,7 +87,7 @@ class SubspaceFit(Generic[S]):
         """Add a line of history with the estimated relative distance to the optimum."""
         last = self.history[-1] if self.history else None
         remaining = float("nan") if last is None else _remaining(value - last.log_likelihood, last.gain)
-        scale = max(abs(value), self.space.samples)
+        scale = max(abs(value), sum(self.counts))
         return self.history.add(value, remaining / scale, max(self.space.ranks[view] for view in self.growing))
 
     @property
