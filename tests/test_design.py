@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ import pytest
 import dlatent
 from dlatent import Callback
 from dlatent.models import MODELS
+
+ROOT = Path(__file__).parents[1]
 
 
 def own_classes(cls: type) -> list[type]:
@@ -56,3 +60,16 @@ def test_few_methods_override_others() -> None:
     lines = [line for cls in classes() if not issubclass(cls, Callback) for line in overridden(cls)]
     assert len(lines) <= 10, lines
     assert "IsolatedRows.log_density" in lines  # so that the count counts
+
+
+def test_what_the_page_names_is_there() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    places = re.findall(r"`((?:\w+/)+[\w.]*|\w+\.py)`", page)
+    assert len(places) > 20
+    roots = (ROOT, ROOT / "dlatent", ROOT / "dlatent/stores/ingest")
+    assert not [place for place in places if not any((root / place).exists() for root in roots)]
+
+
+def test_no_file_is_long() -> None:
+    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "dlatent").rglob("*.py")}
+    assert not {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 350}
