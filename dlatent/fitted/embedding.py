@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,63 +33,18 @@ class FittedView:
     features: npt.NDArray[Any] | None
     grid: Grid | None = None
 
-    @property
-    def description(self) -> dict[str, Any]:
-        """All but the rows, as JSON values."""
-        rows = self.rows
-        return {
-            "name": self.name,
-            "shape": list(self.shape),
-            "features": None if self.features is None else np.asarray(self.features).astype(str).tolist(),
-            "kind": kind_of(self.features),
-            "dtype": None if rows is None else rows.dtype.str,
-            "entries": int(rows.nnz) if isinstance(rows, sp.csr_array) else None,
-            "grid": None if self.grid is None else grid_attributes(self.grid),
-        }
-
-
-def check_table(table: Table, views: tuple[FittedView, ...]) -> None:
-    """Refuse a table that does not give each row of each view one sample. Errors: StoreError."""
-    if table.shape[1] != len(views):
-        raise StoreError(f"'view_row' has {table.shape[1]} columns for {len(views)} views")
-    for view, column in zip(views, table.T, strict=True):
-        if not np.array_equal(np.sort(column[column >= 0]), np.arange(view.shape[0])) or (column < -1).any():
-            raise StoreError(f"'view_row' does not name each of the {view.shape[0]} rows of view {view.name!r} once")
-
 
 def _joined(parts: Any, dtype: Any) -> Any:
     """One vector; float64 holds float32 exactly."""
     return np.concatenate([np.zeros(0, dtype=dtype), *(np.asarray(part, dtype=dtype) for part in parts)])
 
 
-def restored_views(values: Values, descriptions: list[dict[str, Any]]) -> tuple[FittedView, ...]:
-    """The data sets of a saved model.  Errors: StoreError for rows that no view has."""
-    at = entry = start = 0
-    views = []
-    for number, view in enumerate(descriptions):
-        shape = tuple(view["shape"])
-        rows: Features | None = None
-        if view["dtype"] is not None:
-            count = shape[0] * shape[1] if view["entries"] is None else view["entries"]
-            data = values["reference_values"][at : at + count].astype(view["dtype"])
-            at += count
-            if view["entries"] is None:
-                rows = data.reshape(shape)
-            else:
-                columns = values["reference_columns"][entry : entry + count]
-                starts = values["reference_starts"][start : start + shape[0] + 1]
-                entry, start = entry + count, start + shape[0] + 1
-                rows = sp.csr_array((data, columns, starts), shape)
-                check_parts(rows, "the reference rows")
-        features = None if view["features"] is None else np.asarray(view["features"]).astype(view["kind"])
-        saved = view["grid"]
-        grid = restored_grid(values, saved, of_view(number)) if saved else None
-        views.append(FittedView(view["name"], shape, rows, features, grid))
-    used = {"reference_values": at, "reference_columns": entry, "reference_starts": start}
-    wrong = [name for name, count in used.items() if len(values[name]) != count]
-    if wrong:
-        raise StoreError(f"{wrong[0]!r} has {len(values[wrong[0]])} values; the views have {used[wrong[0]]}")
-    return tuple(views)
+def _cut(values: Values, name: str, sizes: list[int]) -> Iterator[Array]:
+    """A vector in parts of these sizes.  Errors: StoreError where it has more, or fewer."""
+    vector = values.pop(name)
+    if len(vector) != sum(sizes):
+        raise StoreError(f"{name!r} has {len(vector)} values; the views have {sum(sizes)}")
+    return iter(np.split(vector, np.cumsum(sizes)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +70,44 @@ class TrainingViews:
 
     def facts(self) -> dict[str, Any]:
         """All but the rows."""
-        return {"views": [view.description for view in self.views]}
+        return {
+            "views": [
+                {
+                    "name": view.name,
+                    "shape": list(view.shape),
+                    "features": None if view.features is None else np.asarray(view.features).astype(str).tolist(),
+                    "kind": kind_of(view.features),
+                    "dtype": None if view.rows is None else view.rows.dtype.str,
+                    "entries": int(view.rows.nnz) if isinstance(view.rows, sp.csr_array) else None,
+                    "grid": None if view.grid is None else grid_attributes(view.grid),
+                }
+                for view in self.views
+            ]
+        }
 
     @classmethod
     def restored(cls, values: Values, saved: Values) -> TrainingViews:
         """The data sets that were kept as these.  Errors: StoreError."""
-        return cls(restored_views(values, saved["views"]))
+        kept = [view for view in saved["views"] if view["dtype"] is not None]
+        sparse = [view for view in kept if view["entries"] is not None]
+        sizes = [prod(view["shape"]) if view["entries"] is None else view["entries"] for view in kept]
+        data = _cut(values, "reference_values", sizes)
+        columns = _cut(values, "reference_columns", [view["entries"] for view in sparse])
+        starts = _cut(values, "reference_starts", [view["shape"][0] + 1 for view in sparse])
+        views = []
+        for number, view in enumerate(saved["views"]):
+            shape, rows = tuple(view["shape"]), cast(Any, None)
+            if view["dtype"] is not None:
+                rows = next(data).astype(view["dtype"])
+                if view["entries"] is None:
+                    rows = rows.reshape(shape)
+                else:
+                    rows = sp.csr_array((rows, next(columns), next(starts)), shape)
+                    check_parts(rows, "the reference rows")
+            features = None if view["features"] is None else np.asarray(view["features"]).astype(view["kind"])
+            grid = restored_grid(values, view["grid"], of_view(number)) if view["grid"] else None
+            views.append(FittedView(view["name"], shape, rows, features, grid))
+        return cls(tuple(views))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,9 +130,15 @@ class Embedding(FittedModel):
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together.  Errors: StoreError."""
-        check_table(self.table, self.training.views)
-        if len(self.recall) != len(self.training.views):
-            raise StoreError(f"there are {len(self.recall)} recalls for {len(self.training.views)} views")
+        views = self.training.views
+        if self.table.shape[1] != len(views):
+            raise StoreError(f"'view_row' has {self.table.shape[1]} columns for {len(views)} views")
+        for view, rows in zip(views, self.table.T, strict=True):
+            count = view.shape[0]
+            if not np.array_equal(np.sort(rows[rows >= 0]), np.arange(count)) or (rows < -1).any():
+                raise StoreError(f"'view_row' does not name each of the {count} rows of view {view.name!r} once")
+        if len(self.recall) != len(views):
+            raise StoreError(f"there are {len(self.recall)} recalls for {len(views)} views")
 
     def attributes(self, report: Report, passes: int) -> dict[str, Any]:
         """What `result_` says of the fit."""
@@ -169,16 +164,4 @@ class Embedding(FittedModel):
                 {"view": view.name, "samples": count, "features": view.shape[1], "kept": view.rows is not None}
                 for view, count in zip(self.training.views, rows, strict=True)
             ],
-        }
-
-    def words(self, samples: int, lines: dict[str, str]) -> dict[str, str]:
-        """The neighbours, the eigenvectors, and whether the graph hangs together."""
-        sets = int(self.separate.max()) + 1
-        return {
-            "embedding": f"{samples:,} samples in {len(self.component)} dimensions",
-            "neighbours": f"{self.n_neighbors} of each sample",
-            "eigenvalues": ", ".join(f"{value:.3g}" for value in self.eigenvalues),
-            "eigenvectors": f"{self.eigen_solver}, known to {self.eigen_residual:.1e} of the eigenvalues",
-            **lines,
-            "graph": "hangs together" if sets == 1 else f"falls apart into {sets} sets",
         }

@@ -1,39 +1,30 @@
-"""What `fit` returns, of any model: what it has found, and how it went."""
+"""What `fit` returns, of any model: what it has found and how it went; as a store, as a Dataset, and as facts."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from dlatent.engine.session import PassRecord
+from dlatent.errors import StoreError, masked
+from dlatent.fitted import stored
 from dlatent.fitted.facts import Facts
+from dlatent.fitted.grid import spread_all
 from dlatent.fitted.stored import fact, part, table
 from dlatent.gaussian.moments import Moments
 from dlatent.solvers.solution import Iteration
+from dlatent.stores.location import zarr_location
+from dlatent.stores.places import read_places, require_apart
+from dlatent.stores.schema import GRID, Variable
 
 INITIAL_MEAN = "initial mean"
 """The name of the pass that is not counted as one."""
-LINES = tuple(field.name for field in fields(Iteration) if field.name != "iteration")
-PASSES = tuple(field.name for field in fields(PassRecord))
-Kind = Literal["convergence", "floor", "precision", "data", "misfit"]
-
-
-@dataclass(frozen=True, eq=False)
-class Notice:
-    """What a user should know of a fit that went on all the same."""
-
-    kind: Kind
-    text: str
-
-    @classmethod
-    def of(cls, advice: str) -> Notice:
-        """A notice of a solver, whose text begins with its kind."""
-        kind, _, text = advice.partition(": ")
-        return cls(kind, text)  # type: ignore[arg-type]
+PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +49,6 @@ class FittedModel(ABC):
     @abstractmethod
     def summary(self, samples: int) -> Facts:
         """What was found from so many samples, as JSON values; lists of facts are tables."""
-
-    @abstractmethod
-    def words(self, samples: int, lines: dict[str, str]) -> dict[str, str]:
-        """The lines that people read, of which those of every model are given."""
 
     def attributes(self, report: Report, passes: int) -> dict[str, Any]:
         """What `result_` says of the fit."""
@@ -94,48 +81,84 @@ def passes_of(fit: Fit) -> int:
     return sum(record.name != INITIAL_MEAN for record in fit.report.passes)
 
 
-def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
-    """A model of some kind with these hyperparameters, as JSON values; lists of facts are tables."""
-    report, about = fit.report, fit.model.summary(fit.report.samples)
-    seconds = float(sum(record.seconds for record in report.passes))
-    if report.log_likelihood is None:
-        ended = {"converged": report.converged, "passes": passes_of(fit), "seconds": seconds}
-        return {"kind": kind, "parameters": parameters, "samples": report.samples, **ended, **about}
-    course: Facts = {
-        "log_likelihood": report.log_likelihood,
-        "converged": report.converged,
-        "iterations": report.iterations,
-        "solver": report.plan["solver"],
-        "passes": passes_of(fit),
-        "bytes_read": sum(record.bytes_read for record in report.passes),
-        "seconds": seconds,
-    }
-    features = about.pop("features")
-    warnings = {"warnings": [text for _, text in report.notices]}
-    return {"kind": kind, "parameters": parameters, "samples": report.samples, "features": features} | (
-        course | about | warnings
+def save(path: PathLike, kind: str, parameters: dict[str, Any], fit: Fit, *, overwrite: bool) -> None:
+    """Write the fit of a kind of model with these hyperparameters, whole or not at all.
+
+    Errors: StoreError as `results.save`, and where the place is that of what the model was fitted to.
+    """
+    from dlatent.stores import results  # Zarr, which only a store needs
+
+    require_apart(path, *fit.places)
+    results.save(
+        path,
+        kind=kind,
+        attributes={"parameters": {name: _plain(value) for name, value in parameters.items()}, **stored.facts(fit)},
+        variables=stored.variables(fit),
+        overwrite=overwrite,
+        checkpoint=fit.checkpoint,
     )
 
 
-def words(facts: Facts, fit: Fit) -> dict[str, str]:
-    """The summary, but for the tables, in words by name."""
-    lines = {"converged": "yes" if facts["converged"] else "NO"}
-    if fit.report.log_likelihood is not None:
-        reading = f"{facts['bytes_read'] / 1e6:,.1f} MB read, {facts['seconds']:.1f} s"
-        lines = {
-            "data": f"{facts['samples']:,} samples × {facts['features']:,} features",
-            "log-likelihood": f"{facts['log_likelihood']:.10g} nats",
-            **lines,
-            "passes": f"{facts['passes']} over the data by {facts['solver']}, {reading}",
-        }
-    return fit.model.words(facts["samples"], lines)
+def _plain(value: Any) -> Any:
+    """A hyperparameter as it is kept: paths as text, URLs without credentials."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return masked(value) if isinstance(value, str) else value
 
 
-def history_dataset(history: tuple[Iteration, ...], passes: tuple[PassRecord, ...]) -> xr.Dataset:
+def restored(path: PathLike, variables: dict[str, Variable], attributes: Any) -> Fit:
+    """The fit that was kept as these at a place.  Errors: any, for what no fit leaves."""
+    values = {name: variable.values for name, variable in variables.items()}
+    fit = stored.restored(Fit, values, attributes)
+    if values:
+        raise StoreError(f"there is a variable {min(values)!r}, which the model does not have")
+    (place, *_) = read_places(zarr_location(path))
+    return Fit(fit.model, fit.report, place=place)
+
+
+def result(kind: str, fit: Fit) -> xr.Dataset:
+    """The arrays of a fit with named dimensions and the coordinates of the data."""
+    report, model = fit.report, fit.model
+    variables = {name: v for name, v in stored.variables(fit, whole=False).items() if not name.startswith(GRID)}
+    along = {name for name, v in variables.items() if name in v.dims or name == "feature_view"}
+    used = {dim for name, v in variables.items() if name not in along for dim in v.dims}
+    arrays = {name: (v.dims, np.array(v.values)) for name, v in variables.items()}
+    facts = model.attributes(report, passes_of(fit))
+    dataset = xr.Dataset(
+        {name: value for name, value in arrays.items() if name not in along},
+        coords={name: value for name, value in arrays.items() if name in along and used >= {*value[0]}},
+        # netCDF has no truth values.
+        attrs={"model": kind} | {name: int(v) if isinstance(v, bool) else v for name, v in facts.items()},
+    )
+    labels: Any = getattr(model, "labels", None)
+    if labels is None or "feature" not in dataset.dims:
+        return dataset
+    feature = labels.known.dims[1]
+    dataset = dataset.rename({"feature": feature}) if feature != "feature" else dataset
+    return dataset if labels.known.grid is None else spread_all(dataset, feature, labels.known.grid)
+
+
+def history(report: Report) -> xr.Dataset:
     """Iterations and passes of a fit as a Dataset with the dimensions `iteration` and `pass`."""
-    columns: dict[str, Any] = {
-        f"iteration_{name}": ("iteration", np.array([getattr(line, name) for line in history])) for name in LINES
+    return xr.Dataset({name: (v.dims, v.values) for name, v in stored.variables(report).items()})
+
+
+def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
+    """A model of some kind with these hyperparameters, as JSON values; lists of facts are tables."""
+    report, records = fit.report, fit.report.passes
+    facts: Facts = {
+        "kind": kind,
+        "parameters": parameters,
+        "samples": report.samples,
+        "converged": report.converged,
+        "passes": passes_of(fit),
+        "seconds": float(sum(record.seconds for record in records)),
     }
-    for name in PASSES:
-        columns[f"pass_{name}"] = ("pass", np.array([getattr(record, name) for record in passes]))
-    return xr.Dataset(columns)
+    if report.log_likelihood is not None:
+        facts |= {
+            "log_likelihood": report.log_likelihood,
+            "iterations": report.iterations,
+            "solver": report.plan["solver"],
+            "bytes_read": sum(record.bytes_read for record in records),
+            "warnings": [text for _, text in report.notices],
+        }
+    return facts | fit.model.summary(report.samples)

@@ -302,13 +302,13 @@ def grid_attributes(grid: Grid) -> dict[str, Any]:
     }
 
 
-def restored_grid(values: Mapping[str, Any], attributes: Mapping[str, Any], prefix: str = GRID) -> Grid:
+def restored_grid(values: dict[str, Any], attributes: Mapping[str, Any], prefix: str = GRID) -> Grid:
     """The grid that was saved with these. Errors: any, for what no grid has."""
     coords = {
-        name: Coordinate(tuple(dims), values[f"{prefix}{number}"], attrs)
+        name: Coordinate(tuple(dims), values.pop(f"{prefix}{number}"), attrs)
         for number, (name, dims, attrs) in enumerate(attributes["coords"])
     }
     levels = {name: tuple(names) for name, names in attributes["levels"].items()}
-    kept, scale = values.get(f"{prefix}kept"), values.get(f"{prefix}scale")
+    kept, scale = values.pop(f"{prefix}kept", None), values.pop(f"{prefix}scale", None)
     dims, shape = tuple(attributes["dims"]), tuple(attributes["shape"])
     return Grid(dims, shape, coords, levels, attributes["name"], attributes["attrs"], kept, scale)

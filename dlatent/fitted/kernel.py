@@ -19,7 +19,7 @@ from dlatent.fitted.room import SHARE
 from dlatent.fitted.rows import Complete, KernelRows
 from dlatent.fitted.stored import Values, fact, part, stored
 from dlatent.gaussian.kernel import KernelMap, stacked
-from dlatent.operators.kernels import NAMES, NUMBERS, Kernel
+from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.stores.rows import held
 from dlatent.stores.schema import Variable
 
@@ -58,32 +58,35 @@ class Compared:
             "training_pointers": Variable(("pointer",), values.indptr),
         }
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What the kernel is, as JSON values."""
+        return {name: getattr(self.kernel, name) for name in ("name", "gamma", "degree", "coef0")}
+
     def facts(self) -> dict[str, Any]:
         """The numbers of the kernel, and of columns.
 
         Errors: StoreError for a kernel that is a function, which no store can keep.
         """
-        kernel = self.kernel
-        if kernel.function is not None:
+        if self.kernel.function is not None:
             raise StoreError("a kernel that is a function cannot be saved; name a kernel, or give it precomputed")
-        numbers = {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
-        return {"kernel": numbers, "columns": self.columns}
+        return {"kernel": self.numbers, "columns": self.columns}
 
     @classmethod
     def restored(cls, values: Values, saved: Values) -> Compared:
         """What was kept as these.  Errors: StoreError for a kernel or rows that no model has."""
-        kernel, columns = Kernel(**saved["kernel"], shift=values.get("kernel_shift")), saved["columns"]
+        kernel, columns = Kernel(**saved["kernel"], shift=values.pop("kernel_shift", None)), saved["columns"]
         if kernel.name not in NAMES or not np.isfinite([kernel.gamma, kernel.coef0, float(kernel.degree)]).all():
             raise StoreError(f"there is no kernel {kernel}")
-        rows: Features | None = values.get("training_rows")
+        rows: Features | None = values.pop("training_rows", None)
         if "training_values" in values:
-            pointers = values["training_pointers"]
-            parts = (values["training_values"], values["training_columns"], pointers)
+            pointers = values.pop("training_pointers")
+            parts = (values.pop("training_values"), values.pop("training_columns"), pointers)
             rows = sp.csr_array(parts, shape=(len(pointers) - 1, columns))
             check_parts(rows, "the training rows")
         if rows is None:
             return cls(kernel, (), columns)
-        edges = values["training_edges"]
+        edges = values.pop("training_edges")
         if len(edges) < 2 or edges[0] != 0 or edges[-1] != rows.shape[0] or (np.diff(edges) < 1).any():
             raise StoreError(f"'training_edges' do not cut {rows.shape[0]} training rows into blocks")
         if rows.shape[1] != columns:
@@ -144,16 +147,8 @@ class KernelGaussian(Linear):
 
     def told(self) -> Facts:
         """The kernel."""
-        kernel = self.compared.kernel
-        numbers = {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
-        return {"kernel": numbers | {"dimension": self.feature_dimension, "trace_error": self.trace_error}}
-
-    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
-        """The line for the kernel."""
-        kernel = self.compared.kernel
-        numbers = [f"{name} {getattr(kernel, name):g}" for name in NUMBERS.get(kernel.name, ())]
-        error = f"; trace error of the landmarks {self.trace_error:.2g}" if self.trace_error else ""
-        return {"kernel": ", ".join([kernel.name, *numbers, f"{self.feature_dimension:,} features"]) + error}
+        more = {"dimension": self.feature_dimension, "trace_error": self.trace_error}
+        return {"kernel": self.compared.numbers | more}
 
     @property
     def row_precision(self) -> float:

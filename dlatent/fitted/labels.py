@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dlatent.arrays import AxisLabels, DataSource
+from dlatent.arrays import AxisLabels
 from dlatent.errors import StoreError
 from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, kind_of, of_view, restored_grid
 from dlatent.fitted.stored import Values
@@ -18,39 +18,14 @@ from dlatent.stores.schema import Variable
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureLabels(ABC):
-    """The names of all features; a grid has coordinates of its users' names."""
+class Labels:
+    """The names of the features of one table; a grid has coordinates of its users' names."""
 
     known: AxisLabels
 
-    def names(self) -> dict[str, Variable]:
-        """The names, where the features have any."""
-        features = self.known.features
-        return {} if features is None else {"feature": Variable(("feature",), np.asarray(features))}
-
-    @abstractmethod
-    def variables(self) -> dict[str, Variable]:
-        """All that are arrays, by their names in a store."""
-
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """All that are JSON values."""
-
-    @abstractmethod
-    def view_sizes(self, width: int) -> tuple[int, ...]:
-        """The numbers of features of the views, of so many features in all."""
-
-    @abstractmethod
-    def words(self, width: int) -> Any:
-        """What to call each of the features."""
-
-
-class Labels(FeatureLabels):
-    """The names of the features of one table."""
-
     def variables(self) -> dict[str, Variable]:
         """The names, and the arrays of the grid."""
-        return self.names() | (grid_variables(self.known.grid) if self.known.grid else {})
+        return _names(self.known) | (grid_variables(self.known.grid) if self.known.grid else {})
 
     def facts(self) -> dict[str, Any]:
         """The dimensions, and what else a grid is."""
@@ -68,7 +43,12 @@ class Labels(FeatureLabels):
     def restored(cls, values: Values, saved: Values) -> Labels:
         """The labels that were kept as these.  Errors: StoreError."""
         grid = restored_grid(values, saved["grid"]) if saved["grid"] else None
-        return cls(AxisLabels(require_dims(saved["dims"]), None, values.get("feature"), grid=grid))
+        return cls(AxisLabels(require_dims(saved["dims"]), None, values.pop("feature", None), grid=grid))
+
+
+def _names(known: AxisLabels) -> dict[str, Variable]:
+    """The names, where the features have any."""
+    return {} if known.features is None else {"feature": Variable(("feature",), np.asarray(known.features))}
 
 
 def require_dims(dims: Any) -> tuple[str, str]:
@@ -79,31 +59,26 @@ def require_dims(dims: Any) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, eq=False)
-class ViewLabels(FeatureLabels):
-    """The names of the features of each view, beside those of all of them; `sizes` are the numbers of features."""
+class ViewLabels:
+    """The names of the features of each view; `sizes` are the numbers of features."""
 
     views: Mapping[str, AxisLabels]
     sizes: tuple[int, ...]
 
-    @classmethod
-    def of(cls, sources: Mapping[str, DataSource]) -> ViewLabels:
-        """The labels of data."""
-        return cls.joined({name: s.labels for name, s in sources.items()}, [s.shape[1] for s in sources.values()])
-
-    @classmethod
-    def joined(cls, views: Mapping[str, AxisLabels], sizes: Any) -> ViewLabels:
-        """The labels of views, of all features as texts where some have any."""
+    @cached_property
+    def known(self) -> AxisLabels:
+        """The labels of all features, as texts where some have any."""
         features = None
-        if any(labels.features is not None for labels in views.values()):
-            each = zip(views.values(), sizes, strict=True)
+        if any(labels.features is not None for labels in self.views.values()):
+            each = zip(self.views.values(), self.sizes, strict=True)
             texts = [np.arange(size) if labels.features is None else labels.features for labels, size in each]
             features = np.concatenate([np.asarray(names).astype(str) for names in texts])
-        return cls(AxisLabels(features=features), views, tuple(sizes))
+        return AxisLabels(features=features)
 
     def variables(self) -> dict[str, Variable]:
         """The names, the view of each feature, and the arrays of the grids."""
         view = Variable(("feature",), np.repeat(np.array(list(self.views)), self.sizes))
-        arrays = self.names() | {"feature_view": view}
+        arrays = _names(self.known) | {"feature_view": view}
         for number, labels in enumerate(self.views.values()):
             arrays |= grid_variables(labels.grid, of_view(number)) if labels.grid else {}
         return arrays
@@ -131,10 +106,14 @@ class ViewLabels(FeatureLabels):
         sizes, views = [view["size"] for view in saved["views"]], dict[str, AxisLabels]()
         if any(type(size) is not int for size in sizes):
             raise StoreError(f"the views have {sizes} features, which no fit leaves")
-        if values["feature_view"].tolist() != [view["name"] for view in saved["views"] for _ in range(view["size"])]:
+        names, views_of = values.pop("feature", None), values.pop("feature_view").tolist()
+        if views_of != [view["name"] for view in saved["views"] for _ in range(view["size"])]:
             raise StoreError(f"'feature_view' does not say of which views the features are; these have {sizes}")
         for number, (view, at) in enumerate(zip(saved["views"], slices_of(sizes), strict=True)):
-            features = values["feature"][at].astype(view["kind"]) if view["kind"] else None
+            features = names[at].astype(view["kind"]) if view["kind"] else None
             grid = restored_grid(values, view["grid"], of_view(number)) if view["grid"] else None
             views[view["name"]] = AxisLabels(require_dims(view["dims"]), None, features, grid=grid)
-        return cls.joined(views, sizes)
+        return cls(views, tuple(sizes))
+
+
+FeatureLabels = Labels | ViewLabels

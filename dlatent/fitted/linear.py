@@ -5,25 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 from dlatent.errors import StoreError
-from dlatent.fitted.facts import Facts, component_facts, noise_fact, shortened
-from dlatent.fitted.fit import FittedModel, Report
-from dlatent.fitted.graph import Edges, Entries, Smoothed
+from dlatent.fitted.facts import Facts, component_facts, noise_fact
+from dlatent.fitted.fit import FittedModel
 from dlatent.fitted.heads import Targets
 from dlatent.fitted.labels import FeatureLabels, ViewLabels
-from dlatent.fitted.rows import Complete, IsolatedRows, MissingEntries, RowFunction, Rows, Turned, positive
-from dlatent.fitted.stored import fact, part, stored
+from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Rows, Turned, positive
+from dlatent.fitted.stored import fact, facts, part, stored, variables
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification, View
-from dlatent.solvers.solution import Solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +41,60 @@ class FeatureNoise:
     variance: Array = stored("feature", name="feature_noise_variance")
     floor: Array = stored("feature", name="feature_noise_floor")
     at_floor: Array = stored("feature", name="feature_at_floor")
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What is known of each strength of smoothing that was compared."""
+
+    smoothing: Array = stored("smoothing")
+    correlation: Array = stored("smoothing", name="smoothing_correlation")
+    error: Array = stored("smoothing", name="smoothing_error")
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """Rows were smoothed over a graph with λ; a row is itself a sample."""
+
+    smoothing: float = fact()
+    hops: int = fact()
+    edges: int = fact()
+    compared: Compared | None = part(default=None)
+    isolated: ClassVar[float] = 1.0
+    """The precision of a row by itself."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.smoothing < np.inf or self.hops < 1:
+            raise StoreError(f"rows were smoothed with λ = {self.smoothing} over {self.hops} hops, which no fit does")
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """A graph makes the precision Δ = γI + (αI + A)² between the samples, whose rank is known."""
+
+    alpha: float = fact()
+    gamma: float = fact()
+    edges: int = fact()
+    rank: int = fact()
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.isolated < np.inf:
+            raise StoreError(f"a sample without edges has the precision {self.isolated}, which no fit leaves")
+
+    @property
+    def isolated(self) -> float:
+        """Δ_ii of a sample without edges, γ + α²."""
+        return self.gamma + self.alpha**2
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """A precision between the samples was given, of so many stored entries and this rank."""
+
+    entries: int = fact()
+    rank: int = fact()
+    isolated: ClassVar[float] = 1.0
+    """The precision of a sample beside those of the fit."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -103,14 +155,14 @@ class Linear(FittedModel):
         """What the model says of single rows."""
 
     @property
-    @abstractmethod
     def dimension(self) -> int:
         """The number of features that share the noise."""
+        return len(self.mean)
 
     @property
-    @abstractmethod
     def columns(self) -> int:
         """The number of features in a row."""
+        return len(self.mean)
 
     @property
     @abstractmethod
@@ -120,10 +172,6 @@ class Linear(FittedModel):
     @abstractmethod
     def told(self) -> Facts:
         """What a family tells of a model beside what all tell."""
-
-    @abstractmethod
-    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
-        """The lines for that, and where it is of something else that of the likelihood."""
 
     @abstractmethod
     def feature_words(self) -> Any:
@@ -162,14 +210,8 @@ class Linear(FittedModel):
         sizes = self.view_sizes if len(self.view_sizes) > 1 else (self.dimension,)
         variance = float(np.dot(self.total_variance[: len(sizes)], sizes))
         components = component_facts(self.loadings, self.feature_words(), variance)
-        facts: Facts = {"features": self.columns, "noise": lines, "components": components}
-        return facts | ({} if self.targets is None else {"targets": self.targets.names}) | self.told()
-
-    def words(self, samples: int, lines: dict[str, str]) -> dict[str, str]:
-        """The lines of every model, the labels, and what a family tells beside."""
-        names = None if self.targets is None else self.targets.names
-        labels = {} if names is None else {"labels": f"{len(names)}: {shortened(names)}"}
-        return lines | labels | self.told_in_words(samples, lines["log-likelihood"])
+        common: Facts = {"features": self.columns, "noise": lines, "components": components}
+        return common | ({} if self.targets is None else {"targets": self.targets.names}) | self.told()
 
     def predictor(self) -> ClassRule | Head:
         """What tells targets from rows: classes apart, or the means of other targets."""
@@ -192,21 +234,10 @@ class Linear(FittedModel):
         noise = float(self.noise.variance[-1]) * (targets.rotation**2).sum(axis=1) / self.row_precision
         return Head.of_view(targets.loadings, targets.mean, noise)
 
-    def start(self, report: Report) -> Solution:
+    @property
+    def start(self) -> Parameters:
         """What iterations over like data go on from."""
-        assert report.log_likelihood is not None
-        return Solution(
-            self.parameters,
-            self.specification,
-            report.log_likelihood,
-            report.history,
-            report.converged,
-            report.iterations,
-            tuple(self.noise.at_floor.tolist()),
-            report.samples,
-            tuple(self.view_samples.tolist()),
-            tuple(self.total_variance.tolist()),
-        )
+        return self.parameters
 
     def of_factors(self, rows: RowFunction) -> RowFunction:
         """Scores of the factors, from those of independent ones."""
@@ -225,32 +256,21 @@ class LinearGaussian(Linear):
         if self.missing:
             return MissingEntries(self.parameters, self.specification)
         precision = 1.0 if self.between is None else self.between.isolated
-        if precision == 1.0:
-            return Complete(self.parameters, self.specification)
-        return IsolatedRows(self.parameters, self.specification, precision)
+        return Complete(self.parameters, self.specification, precision)
 
     def told(self) -> Facts:
         """The graph, or the precision between samples."""
-        return {} if self.between is None else self.between.told()
-
-    def told_in_words(self, samples: int, likelihood: str) -> dict[str, str]:
-        """The lines for that, and that of the likelihood, which is of the samples together."""
-        return {} if self.between is None else self.between.told_in_words(samples, likelihood)
+        if self.between is None:
+            return {}
+        numbers = {name: value for name, value in facts(self.between).items() if isinstance(value, int | float)}
+        compared = {name: each.values.tolist() for name, each in variables(self.between).items()}
+        name = "precision" if isinstance(self.between, Entries) else "graph"
+        return {name: numbers | ({"compared": compared} if compared else {})}
 
     @property
     def row_precision(self) -> float:
         """The precision of a row by itself, by which covariances are divided.  Errors: DataError where it is 0."""
         return 1.0 if self.between is None else positive(self.between.isolated)
-
-    @property
-    def dimension(self) -> int:
-        """The number of features that share the noise."""
-        return len(self.mean)
-
-    @property
-    def columns(self) -> int:
-        """The number of features in a row."""
-        return len(self.mean)
 
     def feature_words(self) -> Any:
         """What to call each of the features."""
@@ -278,12 +298,10 @@ def _check_specification(specification: Specification) -> None:
         raise StoreError(f"the views have {specification.sizes} features")
     if specification.n_components < 1:
         raise StoreError("the model has no component")
-    known = set(range(len(specification.views)))
-    for pattern in specification.patterns:
-        if not pattern or not set(pattern) <= known or list(pattern) != sorted(set(pattern)):
-            raise StoreError(
-                f"a pattern names the views {pattern}; there are {len(known)}, each at most once, in order"
-            )
-    named = {view for pattern in specification.patterns for view in pattern}
-    if len(set(specification.patterns)) != len(specification.patterns) or named != known:
-        raise StoreError(f"the patterns {specification.patterns} name one twice, or leave a view out")
+    known, patterns = range(len(specification.views)), specification.patterns
+    named = {view for pattern in patterns for view in pattern}
+    in_order = all(pattern and list(pattern) == sorted(set(pattern)) for pattern in patterns)
+    if not in_order or named != set(known) or len(set(patterns)) != len(patterns):
+        raise StoreError(
+            f"the patterns {patterns} do not say which of {len(known)} views samples have, each once, in order"
+        )

@@ -12,11 +12,10 @@ import numpy.typing as npt
 from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError, StoreError
 from dlatent.fitted.facts import Facts, component_facts, noise_fact
-from dlatent.fitted.fit import FittedModel, Report
+from dlatent.fitted.fit import FittedModel
 from dlatent.fitted.labels import FeatureLabels
 from dlatent.fitted.stored import part, stored
 from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
 from dlatent.solvers.mixture.statistics import Mixture as MixtureParameters
 from dlatent.solvers.mixture.statistics import MixtureRows
 from dlatent.solvers.solution import Solution
@@ -129,28 +128,7 @@ class Mixture(FittedModel):
         ]
         return {"features": width, "noise": noise, "components": components, "mixture": self.weights}
 
-    def words(self, samples: int, lines: dict[str, str]) -> dict[str, str]:
-        """The lines of every model, and the weights."""
-        weights = ", ".join(f"{weight:.3g}" for weight in self.weights)
-        of = "component" if isinstance(self.noise, ComponentNoise) else "component and feature"
-        return lines | {"mixture": f"weights {weights}; a noise variance for each {of}"}
-
-    def start(self, report: Report) -> Solution:
-        """What iterations over like data go on from."""
-        assert report.log_likelihood is not None
-        shared, floor = isinstance(self.noise, ComponentNoise), self.noise.floor.tolist()
-        least = floor[0] if shared else tuple(floor)
-        view, single = View("features", self.mean.shape[1], least, shared=shared), len(self.weights) == 1
-        return Solution(
-            self.parameters.components[0] if single else Parameters(*self.parameters[1:]),
-            Specification((view,), ((0,),), self.loadings.shape[2]),
-            report.log_likelihood,
-            report.history,
-            report.converged,
-            report.iterations,
-            tuple(map(bool, self.noise.at_floor.ravel())),
-            report.samples,
-            tuple(self.view_samples.tolist()),
-            tuple(self.total_variance.tolist()),
-            weights=None if single else self.weights,
-        )
+    @property
+    def start(self) -> MixtureParameters | Parameters:
+        """What iterations over like data go on from; one component is fitted as PPCA or factor analysis."""
+        return self.parameters if len(self.weights) > 1 else self.parameters.components[0]

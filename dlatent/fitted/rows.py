@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 
@@ -24,23 +24,6 @@ from dlatent.gaussian.specification import Specification
 
 RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their encoded targets (n, L') or None → (n, width) or (n,)."""
-
-
-class Rows(Protocol):
-    """Rows x (n, D), with encoded targets y (n, L') or None.
-
-    `holes` says whether NaN is a missing entry.  `shared_covariance` is the posterior covariance of all rows that have
-    the views of a pattern, None where each row has its own, which `covariances` gives (n, K²).  `posteriors` is a
-    function of the posterior means and covariances given the features, with `width` values for each row.
-    """
-
-    holes: ClassVar[bool]
-
-    def scores(self, x: Features, y: Array | None) -> Array: ...
-    def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None: ...
-    def covariances(self, x: Features, y: Array | None) -> Array: ...
-    def posteriors(self, x: Features, function: LatentFunction, width: int) -> Array: ...
-    def log_density(self, x: Features, y: Array | None) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -67,9 +50,19 @@ class GaussianRows:
         return incomplete.linear_variances(x, None, self.parameters, self.specification, loadings)
 
 
-class Complete(GaussianRows):
-    """Rows without missing entries."""
+def positive(precision: float) -> float:
+    """The precision of a sample without edges.  Errors: DataError where it is 0."""
+    if precision == 0.0:
+        raise DataError("with alpha = 0 and gamma = 0 a sample without edges has no distribution")
+    return precision
 
+
+@dataclass(frozen=True)
+class Complete(GaussianRows):
+    """Rows without missing entries; those without edges have the covariance C/δ, with the precision δ of such a
+    sample."""
+
+    precision: float = 1.0
     holes: ClassVar[bool] = False
 
     def scores(self, x: Features, y: Array | None) -> Array:
@@ -78,7 +71,19 @@ class Complete(GaussianRows):
 
     def log_density(self, x: Features, y: Array | None) -> Array:
         """log p(x, y), or log p(x) of rows without targets (n,)."""
-        return likelihood.log_likelihoods(x, y, self.parameters, self.specification)
+        values = likelihood.log_likelihoods(x, y, self.parameters, self.specification)
+        if self.precision == 1.0:
+            return values
+        precision = positive(self.precision)
+        labelled = np.zeros(len(values), dtype=bool) if y is None else ~np.isnan(y[:, 0])
+        for pattern, at in (((0,), ~labelled), ((0, 1), labelled)):
+            if not at.any():
+                continue
+            size = sum(self.specification.sizes[view] for view in pattern)
+            constant = pattern_projection(self.parameters, self.specification, pattern).constant
+            distance = -2.0 * values[at] - size * LOG_2PI - constant
+            values[at] += 0.5 * size * np.log(precision) - 0.5 * (precision - 1.0) * distance
+        return values
 
     def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None:
         """Cov[z] given the views of a pattern (K, K)."""
@@ -119,35 +124,6 @@ class MissingEntries(GaussianRows):
     def bartlett(self, x: Features, y: Array | None) -> Array:
         """Bartlett's scores (n, K), NaN where too few entries are observed."""
         return incomplete.bartlett(x, y, self.parameters, self.specification)
-
-
-def positive(precision: float) -> float:
-    """The precision of a sample without edges.  Errors: DataError where it is 0."""
-    if precision == 0.0:
-        raise DataError("with alpha = 0 and gamma = 0 a sample without edges has no distribution")
-    return precision
-
-
-@dataclass(frozen=True)
-class IsolatedRows(Complete):
-    """Rows without edges, of which C/δ is the covariance, with the precision δ of such a sample."""
-
-    precision: float
-
-    def log_density(self, x: Features, y: Array | None) -> Array:
-        """log p(x, y), or log p(x) of rows without targets (n,)."""
-        values, precision = super().log_density(x, y), positive(self.precision)
-        if precision == 1.0:
-            return values
-        labelled = np.zeros(len(values), dtype=bool) if y is None else ~np.isnan(y[:, 0])
-        for pattern, at in (((0,), ~labelled), ((0, 1), labelled)):
-            if not at.any():
-                continue
-            size = sum(self.specification.sizes[view] for view in pattern)
-            constant = pattern_projection(self.parameters, self.specification, pattern).constant
-            distance = -2.0 * values[at] - size * LOG_2PI - constant
-            values[at] += 0.5 * size * np.log(precision) - 0.5 * (precision - 1.0) * distance
-        return values
 
 
 @dataclass(frozen=True)
@@ -206,6 +182,15 @@ class KernelRows:
         return self.coordinates.log_density(coordinates, y) + rest
 
 
+Rows = Complete | MissingEntries | KernelRows
+"""What a model says of rows x (n, D), with encoded targets y (n, L') or None.
+
+`holes` says whether NaN is a missing entry.  `shared_covariance` is the posterior covariance of all rows that have the
+views of a pattern, None where each row has its own, which `covariances` gives (n, K²).  `posteriors` is a function of
+the posterior means and covariances given the features, with `width` values for each row.
+"""
+
+
 @dataclass(frozen=True)
 class OfRows(ABC):
     """A function of rows that asks a fitted model; it travels, and `fingerprint` sees the model.
@@ -217,7 +202,8 @@ class OfRows(ABC):
     rows: Any
 
     @abstractmethod
-    def __call__(self, x: Features, y: Array | None) -> Array: ...
+    def __call__(self, x: Features, y: Array | None) -> Array:
+        """What the model says of the rows."""
 
     def with_cache(self, cache: BlockReader) -> Self:
         """The same with a cache of the rows that others are compared with."""
@@ -231,6 +217,7 @@ class RowMethod(OfRows):
     method: str
 
     def __call__(self, x: Features, y: Array | None) -> Array:
+        """What the method says."""
         return np.asarray(getattr(self.rows, self.method)(x, y))
 
 
@@ -252,4 +239,5 @@ class Turned:
     axes: Array
 
     def __call__(self, x: Features, y: Array | None) -> Array:
+        """The turned rows."""
         return np.asarray(self.rows(x, y) @ self.axes.T)

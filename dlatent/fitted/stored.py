@@ -7,7 +7,7 @@ a codec of its own: `variables`, `facts` and the class method `restored`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,7 +18,8 @@ from dlatent.errors import StoreError
 from dlatent.stores.schema import Variable
 
 T = TypeVar("T")
-Values = Mapping[str, Any]
+Values = dict[str, Any]
+"""Variables of a store that are not yet taken, or facts."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def facts(value: Any) -> dict[str, Any]:
 
 
 def restored(cls: type[T], values: Values, saved: Values) -> T:
-    """The value of a class that was kept as these variables and facts.
+    """The value of a class that was kept as these variables, which it takes out, and facts.
 
     Errors: StoreError that names what is missing or cannot be.
     """
@@ -122,7 +123,10 @@ def restored(cls: type[T], values: Values, saved: Values) -> T:
         if about.row is not None:
             arguments[name] = _lines(values, about)
         elif about.dims:
-            arguments[name] = _array(values, about.name or name, about, optional=NoneType in kinds)
+            variable = about.name or name
+            if variable not in values and NoneType not in kinds:
+                raise StoreError(f"{variable!r} is missing")
+            arguments[name] = values.pop(variable, None)
         elif parts and saved[name] is not None:
             kind: Any = parts[saved[name]["type"]]
             codec = getattr(kind, "restored", None)
@@ -147,16 +151,8 @@ def _lines(values: Values, about: About) -> tuple[Any, ...]:
     if names[0] not in values:
         return ()
     numbered = len(names) < len(fields(about.row))
-    lines = zip(*(values[name].tolist() for name in names), strict=True)
+    lines = zip(*(values.pop(name).tolist() for name in names), strict=True)
     return tuple(about.row(*((at,) if numbered else ()), *line) for at, line in enumerate(lines, 1))
-
-
-def _array(values: Values, name: str, about: About, *, optional: bool) -> Any:
-    if name not in values and optional:
-        return None
-    if name not in values:
-        raise StoreError(f"{name!r} is missing")
-    return values[name]
 
 
 def _fact(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import scipy.sparse as sp
 
 from dlatent.arrays import Array
@@ -15,7 +15,7 @@ from dlatent.containers import plain_numbers, refuse_mask, without_mask
 from dlatent.errors import DataError
 
 
-def as_array(targets: Any, what: str = "y") -> npt.NDArray[Any]:
+def as_array(targets: Any) -> npt.NDArray[Any]:
     """Targets in whatever holds them as an array, masked ones missing; lists that mix text and None must not become
     text.
 
@@ -25,28 +25,26 @@ def as_array(targets: Any, what: str = "y") -> npt.NDArray[Any]:
     if isinstance(targets, str | bytes | Mapping) or not (
         hasattr(targets, "__array__") or isinstance(targets, Iterable)
     ):
-        raise DataError(f"{what} is of type {type(targets).__name__}; {many}")
+        raise DataError(f"y is of type {type(targets).__name__}; {many}")
     try:
-        array = _to_numpy(targets, what)
+        array = _to_numpy(targets)
     except DataError:
         raise
     except (TypeError, ValueError) as error:
-        raise DataError(f"{what} is no array ({error}); {many}") from error
+        raise DataError(f"y is no array ({error}); {many}") from error
     if array.ndim not in (1, 2) or (array.ndim == 2 and not array.shape[1]):
-        raise DataError(f"{what} has shape {array.shape}; {many}")
+        raise DataError(f"y has shape {array.shape}; {many}")
     return array
 
 
-def _to_numpy(targets: Any, what: str) -> npt.NDArray[Any]:
+def _to_numpy(targets: Any) -> npt.NDArray[Any]:
     if hasattr(targets, "__dask_graph__"):
         if sp.issparse(meta := getattr(targets, "_meta", None)):  # what Dask puts together must fit before
-            targets = targets.map_blocks(plain_numbers, what, dtype=targets.dtype, meta=meta)
+            targets = targets.map_blocks(plain_numbers, "y", dtype=targets.dtype, meta=meta)
         targets = targets.compute()
     if sp.issparse(targets):
-        return np.asarray(plain_numbers(targets, what).toarray())
-    if getattr(targets, "ndim", None) is not None:
-        return without_mask(targets)
-    if hasattr(targets, "to_numpy"):  # frames and columns that have no dimensions, as those of polars
+        return np.asarray(plain_numbers(targets, "y").toarray())
+    if hasattr(targets, "to_numpy"):
         return np.asarray(targets.to_numpy())
     if hasattr(targets, "__array__"):
         return without_mask(targets)
@@ -72,7 +70,7 @@ def without_minus_rows(targets: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]
     floats = targets.dtype.kind == "f" and kind == "auto"
     if targets.ndim != 2 or targets.shape[1] == 1 or kind not in ("auto", "multilabel") or floats:
         return targets
-    numbers = _numbers(targets, "y")
+    numbers = _numbers(targets)
     hidden = (numbers == -1).all(axis=1)
     seen = numbers[~hidden]
     if not hidden.any() or not np.isin(seen[np.isfinite(seen)], (0, 1)).all():
@@ -80,78 +78,46 @@ def without_minus_rows(targets: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]
     return with_mask(targets, ~hidden, len(targets))
 
 
-def _is_missing(value: Any) -> bool:
-    return _is_nothing(type(value)) or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
-
-
-def _is_nothing(kind: type) -> bool:
-    """Whether all values of a type stand for a missing one: None, and what pandas has for it."""
-    return kind is type(None) or kind.__name__ in ("NAType", "NaTType")
-
-
-def distinct_values(values: npt.NDArray[Any]) -> tuple[list[Any], npt.NDArray[np.intp]]:
-    """The distinct values in the order of their first rows, and which of them each row has (n,).
-
-    What Python must look at it then looks at once for each value, and not for each row.
-    """
-    numbers: defaultdict[Any, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
+def distinct_values(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """The distinct values in the order of their first rows, and which of them each row has (n,)."""
     try:
-        which = np.fromiter(map(numbers.__getitem__, values.tolist()), dtype=np.intp, count=len(values))
+        which, distinct = pd.factorize(values, use_na_sentinel=False)
     except TypeError as error:
         raise DataError(f"y has values that can be no labels ({error}); use numbers or texts") from error
-    return list(numbers), which
-
-
-def classes_of(seen: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """The distinct labels in ascending order, and the number of each row's label among them."""
-    if seen.dtype.kind not in "OSU":
-        return np.unique(seen, return_inverse=True)
-    distinct, which = distinct_values(seen)
-    labels = np.empty(len(distinct), dtype=seen.dtype)
-    labels[:] = distinct
-    classes, place = np.unique(labels, return_inverse=True)
-    return classes, place[which]
+    return np.asarray(distinct), which
 
 
 def kind_of(targets: npt.NDArray[Any]) -> str:
     """Whether targets are "class", "multilabel" or "regression", as far as they tell."""
     if targets.ndim == 2:
-        numbers = _numbers(targets, "y")
+        numbers = _numbers(targets)
         seen = numbers[np.isfinite(numbers)]
         return "multilabel" if targets.dtype.kind != "f" and np.isin(seen, (0, 1)).all() else "regression"
     if targets.dtype.kind in "USbiu":
         return "class"
     if targets.dtype.kind != "f":
-        kinds = {kind for kind in set(map(type, targets.tolist())) if not _is_nothing(kind)}
-        if any(issubclass(kind, np.floating) and not issubclass(kind, float) for kind in kinds):
-            kinds = {type(value) for value in targets.tolist() if not _is_missing(value)}
-        if all(issubclass(kind, int) for kind in kinds) or not all(_is_number(kind) for kind in kinds):
+        kinds = set(map(type, targets[~pd.isna(targets)].tolist()))
+        numeric = all(issubclass(kind, (int, float)) and kind is not bool for kind in kinds)
+        if not numeric or all(issubclass(kind, int) for kind in kinds):
             return "class"
-    numbers = _numbers(targets, "y")
+    numbers = _numbers(targets)
     seen = numbers[~np.isnan(numbers)]
     return "class" if np.isfinite(seen).all() and (seen == np.floor(seen)).all() else "regression"
 
 
-def _is_number(kind: type) -> bool:
-    return issubclass(kind, (int, float)) and kind is not bool
-
-
-def _numbers(targets: npt.NDArray[Any], what: str) -> Array:
+def _numbers(targets: npt.NDArray[Any]) -> Array:
     """Numbers with NaN for what is missing."""
     if targets.dtype == object:
-        flat = targets.ravel().tolist()
-        if not all(issubclass(kind, (int, float, np.number)) for kind in set(map(type, flat))):
-            targets = np.array([np.nan if _is_missing(v) else v for v in flat], dtype=object).reshape(targets.shape)
+        targets = np.where(pd.isna(targets), np.nan, targets)
     try:
         return targets.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{what} must be numbers for this target type: {error}") from error
+        raise DataError(f"y must be numbers for this target type: {error}") from error
 
 
 def number_matrix(targets: Any, samples: int) -> Array:
     """Targets as numbers with a column for each output.  Errors: DataError for another number of rows."""
-    values = _numbers(as_array(targets), "y")
+    values = _numbers(as_array(targets))
     values = values[:, None] if values.ndim == 1 else values
     if len(values) != samples:
         raise DataError(f"y has {len(values)} rows; the data have {samples} samples")
@@ -163,15 +129,10 @@ def labels_of_rows(targets: Any, samples: int) -> tuple[npt.NDArray[Any], npt.ND
     values = as_array(targets)
     if values.ndim != 1 or len(values) != samples:
         raise DataError(f"class labels have shape {values.shape}; expected {samples} of them")
-    if values.dtype.kind in "USb":
-        return values, np.ones(len(values), dtype=bool)
+    present = np.isfinite(values) if values.dtype.kind == "f" else ~pd.isna(values)
+    if values.dtype.kind in "iufO":
+        present[present] = values[present] != -1
     if values.dtype.kind == "f":
-        present = np.isfinite(values) & (values != -1)
         numbers = np.where(present, values, 0)
         values = numbers.astype(np.int64) if (numbers == np.floor(numbers)).all() else values
-        return values, present
-    if values.dtype.kind in "iu":
-        return values, values != -1
-    distinct, which = distinct_values(values)
-    labels = [not _is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in distinct]
-    return values, np.array(labels, dtype=bool)[which]
+    return values, present

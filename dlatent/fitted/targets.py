@@ -21,7 +21,6 @@ from dlatent.errors import DataError
 from dlatent.fitted.room import require_room
 from dlatent.fitted.target_values import (
     as_array,
-    classes_of,
     distinct_values,
     kind_of,
     labels_of_rows,
@@ -94,7 +93,7 @@ class TargetEncoding:
         codes = np.full(len(values), -1, dtype=np.int64)
         known = {label: number for number, label in enumerate(self.classes.tolist())}
         distinct, which = distinct_values(values[present])
-        numbers = np.array([known.get(label, -1) for label in distinct], dtype=np.int64)
+        numbers = np.array([known.get(label, -1) for label in distinct.tolist()], dtype=np.int64)
         codes[present] = numbers[which]
         unknown = np.flatnonzero(present & (codes < 0))
         if len(unknown):
@@ -124,11 +123,6 @@ class EncodedTargets:
     def nbytes(self) -> int:
         """Bytes of the rows as they travel with the blocks."""
         return 0 if self.rows is None else int(self.rows.nbytes)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every sample has its targets."""
-        return bool(self.labelled.all())
 
 
 def check_dropped_rows(targets: Any, samples: int, labels: AxisLabels) -> None:
@@ -181,18 +175,19 @@ def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
     values, present = labels_of_rows(targets, samples)
     if not present.any():
         raise DataError("no row of y is labelled (all are None, NaN or -1); label some samples, or use PPCA")
-    seen = values[present]
+    seen, which = distinct_values(values[present])
     try:
-        classes, inverse = classes_of(seen)
+        classes, place = np.unique(seen, return_inverse=True)
     except TypeError as error:
         raise DataError(
             f"the class labels mix types that cannot be ordered ({error}); use labels of one type"
         ) from error
     classes = _of_one_kind(classes)
+    inverse = place[which]
     counts = np.bincount(inverse)
     if len(classes) < 2:
         only = classes.tolist()[0]
-        raise DataError(f"all {len(seen)} labelled rows have the class {only!r}; a supervised model needs two or more")
+        raise DataError(f"all {len(which)} labelled rows have the class {only!r}; a supervised model needs two or more")
     if present.all() and (counts == 1).all():
         raise DataError(
             f"all {len(classes)} rows have classes of their own; for continuous y pass target_type='regression'"
@@ -216,43 +211,41 @@ def _of_one_kind(classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: bool) -> EncodedTargets:
     values = number_matrix(targets, samples)
-    if holes and (np.isnan(values).any(axis=1) & ~np.isnan(values).all(axis=1)).any():
-        return _encode_with_holes(values, kind)
-    present = _whole_rows(values)
-    if not present.any():
+    seen = ~np.isnan(values)
+    gaps = holes and bool((seen.any(axis=1) & ~seen.all(axis=1)).any())
+    if gaps:
+        _finite(values)
+    elif not _whole_rows(values).any():
         raise DataError("no row of y is labelled (all are NaN); label some samples, or use PPCA")
-    seen = values[present]
-    if kind == "multilabel" and not np.isin(seen, (0.0, 1.0)).all():
+    if kind == "multilabel" and not np.isin(values[seen], (0.0, 1.0)).all():
         raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
+    centre, rotation = _with_gaps(values, seen) if gaps else _on_their_rank(values[seen[:, 0]])
+    moved = values - centre
+    rows = np.ascontiguousarray(moved if gaps else moved @ rotation)
+    return EncodedTargets(TargetEncoding(kind, centre, rotation, np.arange(values.shape[1]), None), rows)
+
+
+def _on_their_rank(seen: Array) -> tuple[Array, Array]:
+    """The centre of complete rows of outputs, and the basis of the directions in which they vary."""
     require_room(seen.shape[1], seen.shape[1], "the covariance of the outputs of y", TOO_MANY)
     centre = seen.mean(axis=0)
     moved = seen - centre
     covariance = moved.T @ moved / len(moved)
     if not np.trace(covariance) > 0.0:
         raise DataError(f"all {len(seen)} labelled rows have the same targets; there is nothing to learn from them")
-    rotation = _rotation(covariance)
-    names = np.arange(values.shape[1])
-    encoding = TargetEncoding(kind, centre, rotation, names, None)
-    rows = np.ascontiguousarray((values - centre) @ rotation)
-    return EncodedTargets(encoding, rows)
+    return centre, _rotation(covariance)
 
 
-def _encode_with_holes(values: Array, kind: str) -> EncodedTargets:
-    """Outputs of which some are missing in some rows: centred by what is there, on all L columns, as a rotation would
-    mix what is there with what is not."""
-    _finite(values)
-    seen = ~np.isnan(values)
-    if kind == "multilabel" and not np.isin(values[seen], (0.0, 1.0)).all():
-        raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
+def _with_gaps(values: Array, seen: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    """The centre of outputs of which some are missing in some rows, by what is there, and all L columns as they are: a
+    rotation would mix what is there with what is not."""
     centre = np.where(seen, values, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
-    moved = values - centre
-    constant = np.flatnonzero(~(np.nan_to_num(moved) != 0.0).any(axis=0))
+    constant = np.flatnonzero(~(np.nan_to_num(values - centre) != 0.0).any(axis=0))
     if len(constant):
         raise DataError(
             f"output {int(constant[0])} of y has one value, or none, in all rows; take it out, nothing is to be learnt"
         )
-    encoding = TargetEncoding(kind, centre, np.eye(values.shape[1]), np.arange(values.shape[1]), None)
-    return EncodedTargets(encoding, np.ascontiguousarray(moved))
+    return centre, np.eye(values.shape[1])
 
 
 def _whole_rows(values: Array) -> npt.NDArray[np.bool_]:

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.errors import DataError
-from dlatent.fitted.graph import Compared, Edges, Entries, Smoothed
-from dlatent.fitted.linear import LinearGaussian
+from dlatent.fitted.linear import Compared, Edges, Entries, LinearGaussian, Smoothed
 from dlatent.models.inputs import GraphLike
 from dlatent.models.map_rows import open_edges
 from dlatent.models.table import table_fields

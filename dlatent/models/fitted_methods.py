@@ -9,8 +9,9 @@ import numpy.typing as npt
 import xarray as xr
 from sklearn.utils import estimator_html_repr
 
-from dlatent.fitted import store
-from dlatent.fitted.fit import Fit, history_dataset, passes_of, summary, words
+from dlatent.fitted import fit as fits
+from dlatent.fitted.facts import words
+from dlatent.fitted.fit import Fit
 from dlatent.models.docstrings import described
 from dlatent.models.features import feature_names
 from dlatent.models.hyperparameters import declared
@@ -67,21 +68,20 @@ def save(self: Any, path: PathLike, *, overwrite: bool = False) -> None:
     NotFittedError
         Before `fit`.
     """
-    store.save(path, type(self).__name__, self.get_params(), fitted(self), overwrite=overwrite)
+    fits.save(path, type(self).__name__, self.get_params(), fitted(self), overwrite=overwrite)
 
 
 @attribute
 def result_(self: Any) -> xr.Dataset:
     """xarray.Dataset: The fitted model as arrays with named dimensions and the coordinates of the data:
     :doc:`/reference_variables`."""
-    return store.result(type(self).__name__, fitted(self))
+    return fits.result(type(self).__name__, fitted(self))
 
 
 @attribute
 def history_(self: Any) -> xr.Dataset:
     """xarray.Dataset: A line for each iteration and for each pass."""
-    report = fitted(self).report
-    return history_dataset(report.history, report.passes)
+    return fits.history(fitted(self).report)
 
 
 @attribute
@@ -105,17 +105,17 @@ def feature_names_in_(self: Any) -> npt.NDArray[np.object_]:
 @attribute
 def n_passes_(self: Any) -> int:
     """int: Passes over the data, the initial mean of their first block not counted."""
-    return passes_of(fitted(self))
+    return fits.passes_of(fitted(self))
 
 
 def facts(self: Any) -> dict[str, Any]:
     """What the fitted model is and how its fit went, as JSON values; lists of facts are tables."""
-    return summary(type(self).__name__, self.get_params(), fitted(self))
+    return fits.summary(type(self).__name__, self.get_params(), fitted(self))
 
 
 def in_words(self: Any) -> dict[str, str]:
     """The facts, but for the tables, in words by name."""
-    return words(facts(self), fitted(self))
+    return words(facts(self))
 
 
 def html_repr(self: Any) -> str:

@@ -13,7 +13,7 @@ import xarray as xr
 
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.fitted.graph import Smoothed
+from dlatent.fitted.linear import Smoothed
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete

@@ -7,7 +7,7 @@ from typing import Any
 
 from dlatent.engine.machine import memory
 from dlatent.errors import DlatentError, StoreError
-from dlatent.fitted import store
+from dlatent.fitted import fit
 from dlatent.fitted.room import SHARE
 from dlatent.models import MODELS
 from dlatent.stores.location import place_text
@@ -58,7 +58,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
     try:
         model = kind.load()(**stored.attributes["parameters"])
         model._check()
-        return model._become(store.restored(path, dict(stored.variables), stored.attributes))
+        return model._become(fit.restored(path, dict(stored.variables), stored.attributes))
     except (DlatentError, MemoryError) as error:
         raise StoreError(f"{place}: {error}") from error
     except Exception as error:

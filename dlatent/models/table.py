@@ -102,8 +102,8 @@ def warmed(task: FitTask, model: Any) -> FitTask:
     fit = getattr(model, "_fit", None) if model.warm_start else None
     if fit is None:
         return task
-    start, specification = fit.model.start(fit.report), task.specification
-    shapes = start.parameters.loadings.shape, start.parameters.noise_variance.shape
+    start, specification = fit.model.start, task.specification
+    shapes = start.loadings.shape, start.noise_variance.shape
     leading = () if task.family is None else task.family.leading
     loadings = (*leading, sum(specification.sizes), specification.n_components)
     wanted = loadings, (*leading, len(specification.group_sizes))
@@ -188,7 +188,7 @@ def with_targets(task: FitTask, y: TargetsLike, labelled: Mask, model: Any) -> F
     source, places = task.source, read_places(y, labelled)  # before xarray has loaded them
     targets = encoded_targets(y, labelled, source, model.target_type, holes=task.missing)
     views = (*task.specification.views, View("targets", targets.encoding.rank))
-    patterns = ((0, 1),) if targets.complete else ((0, 1), (0,))
+    patterns = ((0, 1),) if targets.labelled.all() else ((0, 1), (0,))
     return replace(
         task,
         specification=replace(task.specification, views=views, patterns=patterns),

@@ -27,7 +27,7 @@ from dlatent.errors import (
     PrecisionWarning,
     number_of,
 )
-from dlatent.fitted.fit import INITIAL_MEAN, Fit, FittedModel, Notice, Report
+from dlatent.fitted.fit import INITIAL_MEAN, Fit, FittedModel, Report
 from dlatent.fitted.grid import cells_named
 from dlatent.fitted.heads import EstimatedHead
 from dlatent.fitted.rows import compares, function
@@ -190,7 +190,8 @@ def run(task: FitTask, options: FitRun, model: Any) -> Fit:
             fitted = task.fitted(task, solution)
             if task.targets is not None and task.head == "auto":
                 fitted = _with_head(fitted, solution, task, session)
-    notices = (*map(Notice.of, (*solution.advice, *lost)), *remarks(session.counted, task.targets))
+    advice = (*solution.advice, *lost, *remarks(session.counted, task.targets))
+    notices = tuple((kind, text) for kind, _, text in (each.partition(": ") for each in advice))
     report = Report(
         solution.log_likelihood,
         solution.checked_log_likelihood,
@@ -198,12 +199,12 @@ def run(task: FitTask, options: FitRun, model: Any) -> Fit:
         solution.iterations,
         solution.samples,
         plan.summary(),
-        tuple((notice.kind, notice.text) for notice in notices),
+        notices,
         solution.history,
         tuple(session.passes),
     )
-    for notice in notices:
-        warnings.warn(notice.text, WARNINGS[notice.kind], stacklevel=outside())
+    for kind, text in notices:
+        warnings.warn(text, WARNINGS[kind], stacklevel=outside())
     return Fit(fitted, report, solution.moments, task.places, None if journal is None else journal.identity)
 
 
@@ -256,21 +257,19 @@ def _with_head(fitted: Any, solution: Solution, task: FitTask, session: Session)
     return cast(FittedModel, replace(fitted, targets=targets))
 
 
-def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[Notice]:
-    """Notices of what is odd about the data and was fitted all the same."""
+def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:
+    """Advice on what is odd about the data and was fitted all the same; it begins with its kind."""
     if zero_rows:
-        yield Notice(
-            "data",
-            f"{number_of(zero_rows, 'row is', 'rows are')} all zeros, and fitted so; drop them where they stand for "
-            "nothing (dlatent ingest --zero-rows drop), or see where they are with zero_rows='raise'",
+        yield (
+            f"data: {number_of(zero_rows, 'row is', 'rows are')} all zeros, and fitted so; drop them where they stand "
+            "for nothing (dlatent ingest --zero-rows drop), or see where they are with zero_rows='raise'"
         )
     counts = None if encoded is None else encoded.class_counts
     if encoded is not None and counts is not None and (counts == 1).any():
         lone = encoded.encoding.names[counts == 1].tolist()
-        yield Notice(
-            "data",
-            f"{len(lone)} of {len(counts)} classes have one labelled row, for example {lone[0]!r}; nothing tells their "
-            "noise, so merge or unlabel them, or pass target_type='regression' if y are numbers",
+        yield (
+            f"data: {len(lone)} of {len(counts)} classes have one labelled row, for example {lone[0]!r}; nothing tells "
+            "their noise, so merge or unlabel them, or pass target_type='regression' if y are numbers"
         )
 
 

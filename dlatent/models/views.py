@@ -156,7 +156,9 @@ def fitted_views(task: FitTask, solution: Solution) -> JointGaussian:
     """The fitted model of several views."""
     sources = joint_source(task.source).views
     features = {name: source for name, source in sources.items() if task.targets is None or name != TARGETS}
-    return JointGaussian(**table_fields(task, solution) | {"labels": ViewLabels.of(features)})
+    labels = {name: source.labels for name, source in features.items()}
+    sizes = tuple(source.shape[1] for source in features.values())
+    return JointGaussian(**table_fields(task, solution) | {"labels": ViewLabels(labels, sizes)})
 
 
 def targets_of_samples(y: Any, samples: JointSamples) -> tuple[Any, AxisLabels, int, Table]:

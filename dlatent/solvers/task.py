@@ -19,7 +19,6 @@ from dlatent.operators.kernels import Kernel
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.order import group_count, task_count
 from dlatent.passes import Run
-from dlatent.solvers.solution import Solution
 
 MAX_EM_ITERATIONS = 2000
 DOUBLE, SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
@@ -208,7 +207,7 @@ class Task:
     arrangement : which views the rows of a block have, where the data are several views.
     kernel : what makes the features, where they are not the data.
     family : what only the solver of its own family of models can do.
-    start : the result of a fit to like data, from which iterations over the data go on.
+    start : the parameters of a fit to like data, from which iterations over the data go on.
     adding : whether moments are kept for more rows; `earlier`, those of the rows before, about the same shift.
     max_rank : the widest subspace that the driver may hold.
     epsilon : the precision in which sums are made.
@@ -233,7 +232,7 @@ class Task:
     arrangement: Arrangement | None = None
     kernel: KernelFeatures | None = None
     family: Family | None = None
-    start: Solution | None = None
+    start: Any = None
     adding: bool = False
     earlier: Moments | None = None
     max_rank: int = 0

@@ -1,4 +1,4 @@
-"""Targets are read value by value, however many rows have each: what is decided equals a look at every row."""
+"""What is decided of targets equals a look at every row, however many rows have each value."""
 
 from __future__ import annotations
 
@@ -97,22 +97,6 @@ def test_labels_that_cannot_be_are_refused():
     ):
         with pytest.raises(DataError, match=words):
             encode_targets(values, 3, "auto")
-
-
-@pytest.mark.parametrize("kind", ["object text", "object numbers", "floats", "new rows"])
-def test_a_look_at_a_value_happens_once_and_not_for_every_row(kind, monkeypatch):
-    looked = []
-    real = module._is_missing
-    monkeypatch.setattr(module, "_is_missing", lambda value: looked.append(value) or real(value))
-    codes = np.random.default_rng(0).integers(0, 5, 20_000)
-    words = np.array(["ant", "bee", "cow", "dog", "eel"], dtype=object)[codes]
-    values = {"object numbers": codes.astype(object) + 0.5, "floats": codes + 0.5}.get(
-        kind, np.where(codes < 1, None, words)
-    )
-    found = encode_targets(values, len(values), "auto")
-    if kind == "new rows":
-        found.encoding.encode(values, len(values))
-    assert len(looked) < 50
 
 
 def test_a_class_label_takes_a_byte():

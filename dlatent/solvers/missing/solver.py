@@ -160,7 +160,7 @@ def fit_rows(run: Run, task: Task, shift: Array, report: Report | None = None) -
     if data.patterns is not None and not task.textbook:  # iterations that cost no pass go on nearly to rounding
         tight = replace(task, tol=min(task.tol, 1e-12), max_iter=max(task.max_iter, 1000))
     em = (EntriesEM if likelihood else BoundEM)(data, tight, report)
-    start = None if task.start is None else units.taken(task.start.parameters, scaled)
+    start = None if task.start is None else units.taken(task.start, scaled)
     if start is not None and likelihood:
         start = start.certain()
     if start is None and task.textbook:

@@ -133,8 +133,7 @@ class MixtureSolver(Solver):
         if task.start is None:
             start = _best_start(subset.rows, task, shift, unit, rng)
         else:
-            assert task.start.weights is not None
-            start = Mixture(task.start.weights, *task.start.parameters[:3]).moved(-shift).at_least(floors)
+            start = task.start.moved(-shift).at_least(floors)
         em = _MixtureEM(
             lambda point: run(Pass(block_mixture, MixtureRequest(point, shift), name="mixture")), task, unit, report
         )
