@@ -110,9 +110,8 @@ def whole(text: str, least: int = 0) -> int:
     return int(text)
 
 
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    return whole(text, 1)
+positive = partial(whole, least=1)
+"""A whole number of at least 1."""
 
 
 def pair(text: str) -> tuple[int, int]:
@@ -123,14 +122,17 @@ def pair(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-def _flag(help: str) -> dict[str, Any]:
+def flag(help: str) -> dict[str, Any]:
+    """An option without a value."""
     return {"action": "store_true", "help": help}
 
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "json": _flag("write the result as JSON, and nothing else, to stdout"),
-    "quiet": _flag("show no progress"),
-    "overwrite": _flag("replace the store at the destination"),
+Options = Mapping[str, Mapping[str, Any]]
+"""Options by their names, as `add_argument` takes both; several names have spaces between."""
+OPTIONS: Options = {
+    "json": flag("write the result as JSON, and nothing else, to stdout"),
+    "quiet": flag("show no progress"),
+    "overwrite": flag("replace the store at the destination"),
     "missing-chunks": {
         "choices": ("raise", "fill"),
         "default": "raise",
@@ -154,8 +156,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def add(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add some of `OPTIONS`."""
-    for name in names:
-        parser.add_argument(f"--{name}", **OPTIONS[name])
+    add_options(parser, {f"--{name}": OPTIONS[name] for name in names})
+
+
+def add_options(parser: argparse._ActionsContainer, options: Options) -> None:
+    """Add options, or arguments, to a parser or a group of one."""
+    for names, about in options.items():
+        parser.add_argument(*names.split(), **about)
 
 
 def add_parameters(

@@ -7,7 +7,6 @@ import argparse
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,8 @@ from typing import Any
 import dask
 
 from dlatent.cli import UsageError
-from dlatent.cli.arguments import positive
+from dlatent.cli.arguments import Options, add_options, positive
+from dlatent.cli.main import handled
 from dlatent.engine.machine import local_workers
 from dlatent.errors import EngineError
 
@@ -34,22 +34,36 @@ NO_SCHEDULER = (
 GIVE = "--tls-ca-file CA.pem --tls-cert CERT.pem --tls-key KEY.pem"
 
 
-def add_cluster(parser: argparse.ArgumentParser, workers: str = "start N worker processes on this machine") -> None:
+STARTED = "start N worker processes on this machine"
+OF_SCHEDULER: Options = {
+    "--wait": {
+        "metavar": "TIME",
+        "help": "how long to wait for a worker of --scheduler, for example 2h (default 10m)",
+    },
+    "--tls-ca-file": {
+        "metavar": "FILE",
+        "help": "certificate of the authority of a --scheduler at tls:// (default: as Dask's configuration)",
+    },
+    "--tls-cert": {
+        "metavar": "FILE",
+        "help": "certificate that this command shows to it (default: as Dask's configuration)",
+    },
+    "--tls-key": {"metavar": "FILE", "help": "key of --tls-cert (default: in the same file)"},
+}
+OF_WORKERS: Options = {
+    "--threads-per-worker": {"type": positive, "metavar": "N", "help": "threads of each of them (default 1)"},
+    "--memory-limit": {"metavar": "SIZE", "help": "memory of each of them, for example 4GiB"},
+}
+
+
+def add_cluster(parser: argparse.ArgumentParser, workers: str = STARTED) -> None:
     """Where to compute: `--scheduler` with certificates, or `--workers` and what each has."""
     group = parser.add_argument_group("where to compute (default: the threads of this process)")
     where = group.add_mutually_exclusive_group()
-    where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for example tcp://host:8786")
-    words = "how long to wait for a worker of --scheduler, for example 2h (default 10m)"
-    group.add_argument("--wait", metavar="TIME", help=words)
-    for option, words in (
-        ("--tls-ca-file", "certificate of the authority of a --scheduler at tls:// (default: as Dask's configuration)"),
-        ("--tls-cert", "certificate that this command shows to it (default: as Dask's configuration)"),
-        ("--tls-key", "key of --tls-cert (default: in the same file)"),
-    ):
-        group.add_argument(option, metavar="FILE", help=words)
-    where.add_argument("--workers", type=positive, metavar="N", help=workers)
-    group.add_argument("--threads-per-worker", type=positive, metavar="N", help="threads of each of them (default 1)")
-    group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for example 4GiB")
+    add_options(where, {"--scheduler": {"metavar": "ADDRESS", "help": "a Dask scheduler, for example tcp://host:8786"}})
+    add_options(group, OF_SCHEDULER)
+    add_options(where, {"--workers": {"type": positive, "metavar": "N", "help": workers}})
+    add_options(group, OF_WORKERS)
 
 
 @contextmanager
@@ -80,7 +94,8 @@ def _local(arguments: argparse.Namespace) -> Iterator[Any]:
     limit = arguments.memory_limit or "auto"
     with ExitStack() as opened:
         try:
-            with _deaf_children():
+            # They ignore Ctrl-C and the loss of a terminal, of which it tells all: this process ends them in order.
+            with handled(dict.fromkeys((signal.SIGINT, signal.SIGHUP), signal.SIG_IGN)):
                 client = opened.enter_context(
                     local_workers(arguments.workers, arguments.threads_per_worker or 1, limit)
                 )
@@ -95,21 +110,6 @@ def _local(arguments: argparse.Namespace) -> Iterator[Any]:
                 "(distributed.comm.require-encryption) it must name certificates of scheduler, worker and client"
             ) from error
         yield client
-
-
-@contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Let processes that are started now ignore Ctrl-C and the loss of a terminal, of which it tells all: this one ends
-    them in order."""
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be set
-        yield
-        return
-    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGHUP)]
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
 
 
 @contextmanager

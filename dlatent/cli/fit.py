@@ -15,8 +15,8 @@ from dask.utils import parse_bytes
 
 import dlatent
 from dlatent.cli import NOT_CONVERGED, OK, UsageError, show
-from dlatent.cli.arguments import Parser, add, add_command, positive
-from dlatent.cli.cluster import add_cluster, certificates_of, connected
+from dlatent.cli.arguments import Options, Parser, add, add_command, add_options, flag, positive
+from dlatent.cli.cluster import STARTED, add_cluster, certificates_of, connected
 from dlatent.cli.inputs import (
     STORE,
     add_graph,
@@ -72,8 +72,11 @@ def _fill(command: str, model: Model, parser: Parser) -> None:
             help = "latent variables, several numbers with commas between" if several else about.words
             options = {"type": counts if several else _reader(about.allowed), "metavar": "K", "required": True}
         parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
-    COMMANDS[command](parser)
-    add(parser, "json")
+    run, particular, common, workers = COMMANDS[command]
+    add_cluster(parser, workers)
+    add_options(parser, particular)
+    add(parser, *common, "json")
+    parser.set_defaults(run=run)
 
 
 def counts(text: str) -> list[int]:
@@ -110,14 +113,14 @@ def model_of(arguments: argparse.Namespace) -> Any:
     return model(**{name: value for name, value in values.items() if value is not None})
 
 
-def _fill_fit(parser: Parser) -> None:
-    add_cluster(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="MODEL.zarr", help="where to save the model")
-    about = "directory or URL that gets the result of every pass, till all is done"
-    parser.add_argument("--checkpoint", metavar="PLACE", help=about)
-    parser.add_argument("--resume", action="store_true", help="go on with the checkpoint, where there is one")
-    add(parser, "quiet", "overwrite")
-    parser.set_defaults(run=run)
+FIT: Options = {
+    "-o --output": {"required": True, "metavar": "MODEL.zarr", "help": "where to save the model"},
+    "--checkpoint": {
+        "metavar": "PLACE",
+        "help": "directory or URL that gets the result of every pass, till all is done",
+    },
+    "--resume": flag("go on with the checkpoint, where there is one"),
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -150,19 +153,16 @@ def run(arguments: argparse.Namespace) -> int:
     return OK if model.converged_ else NOT_CONVERGED
 
 
-def _fill_choose(parser: Parser) -> None:
-    add_cluster(parser)
-    parser.add_argument(
-        "--criterion",
-        choices=get_args(Criterion),
-        default="auto",
-        help="auto: held_out, cells of models that take missing entries, else cross_validation, rows; bic; of ppca "
+CHOOSE: Options = {
+    "--criterion": {
+        "choices": get_args(Criterion),
+        "default": "auto",
+        "help": "auto: held_out, cells of models that take missing entries, else cross_validation, rows; bic; of ppca "
         "alone evidence, and parallel analysis (default auto)",
-    )
-    parser.add_argument("--held-out", type=float, default=0.1, metavar="PART", help="of the cells (default 0.1)")
-    parser.add_argument("--folds", type=positive, default=5, metavar="N", help="of the rows (default 5)")
-    add(parser, "quiet")
-    parser.set_defaults(run=choose)
+    },
+    "--held-out": {"type": float, "default": 0.1, "metavar": "PART", "help": "of the cells (default 0.1)"},
+    "--folds": {"type": positive, "default": 5, "metavar": "N", "help": "of the rows (default 5)"},
+}
 
 
 def choose(arguments: argparse.Namespace) -> int:
@@ -220,24 +220,19 @@ patches:
 """
 
 
-def _fill_plan(parser: Parser) -> None:
-    add_cluster(parser, workers="plan for N workers that need not be there; none is started")
-    parser.add_argument(
-        "--driver-memory", metavar="SIZE", help="memory of their driver (default: that of this machine)"
-    )
-    parser.add_argument(
-        "--bandwidth",
-        metavar="SIZE",
-        help="what each of them gets in a second from the store and from others, for example 200MB; then the plan says "
-        "about how long the fit takes",
-    )
-    parser.add_argument("--price", type=float, metavar="P", help="what each of them costs for an hour")
-    parser.add_argument(
-        "--emit",
-        choices=["kubernetes"],
-        help="print what --workers and --memory-limit make of deploy/kubernetes, as a component of kustomize",
-    )
-    parser.set_defaults(run=plan)
+PLAN: Options = {
+    "--driver-memory": {"metavar": "SIZE", "help": "memory of their driver (default: that of this machine)"},
+    "--bandwidth": {
+        "metavar": "SIZE",
+        "help": "what each of them gets in a second from the store and from others, for example 200MB; then the plan "
+        "says about how long the fit takes",
+    },
+    "--price": {"type": float, "metavar": "P", "help": "what each of them costs for an hour"},
+    "--emit": {
+        "choices": ["kubernetes"],
+        "help": "print what --workers and --memory-limit make of deploy/kubernetes, as a component of kustomize",
+    },
+}
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -300,4 +295,10 @@ def _component(arguments: argparse.Namespace, plan: Plan) -> str:
     )
 
 
-COMMANDS = {"plan": _fill_plan, "fit": _fill_fit, "choose": _fill_choose}
+PLANNED = "plan for N workers that need not be there; none is started"
+COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], Options, tuple[str, ...], str]] = {
+    "plan": (plan, PLAN, (), PLANNED),
+    "fit": (run, FIT, ("quiet", "overwrite"), STARTED),
+    "choose": (choose, CHOOSE, ("quiet",), STARTED),
+}
+"""What carries a command out, its own options, those that others have, too, and what --workers does."""

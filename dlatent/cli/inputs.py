@@ -184,19 +184,18 @@ def split(wanted: str) -> tuple[str, str | None]:
 
 
 def without(values: npt.NDArray[Any], unlabelled: str) -> npt.NDArray[Any]:
-    """The labels with nothing (NaN for numbers, None for text) in place of the value for unlabelled rows.
+    """The labels with nothing (NaN of floats, else None) in place of the value for unlabelled rows.
 
     Errors: DataError where no row has that value, because it is then a mistake of writing.
     """
+    from dlatent.fitted.target_values import with_mask  # pandas, which most commands do without
+
     numbers = numbers_of([unlabelled]) if values.dtype.kind in "iuf" else None
     equal = np.asarray(values.astype(str) == unlabelled if numbers is None else values == numbers[0])
     rows = equal if values.ndim == 1 else equal.all(axis=1)
     if not rows.any():
         raise DataError(f"no row has the label {unlabelled!r} that --unlabelled names; look how labels are written")
-    plain = values.dtype.kind in "biuf" and values.ndim == 1
-    cleared = values.astype(np.float64 if plain else object)
-    cleared[rows] = np.nan if plain else None
-    return cleared
+    return with_mask(values, ~rows, len(values))
 
 
 def require_free(

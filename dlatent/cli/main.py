@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlatent.cli import (
     BAD_DATA,
@@ -67,12 +67,26 @@ def _end_at_once(number: int, _: object) -> NoReturn:
     os._exit(status)
 
 
-def _set(handlers: dict[signal.Signals, Callable[[int, object], object]]) -> dict[signal.Signals, Any]:
+Handlers = Mapping[signal.Signals, Any]
+
+
+def _set(handlers: Handlers) -> Handlers:
     """Handle signals, and give the handlers before; not those that the caller lets a process ignore (`nohup`)."""
     if threading.current_thread() is not threading.main_thread():  # only there can signals be set
         return {}
     heard = (number for number in handlers if signal.getsignal(number) != signal.SIG_IGN)
     return {number: signal.signal(number, handlers[number]) for number in heard}
+
+
+@contextlib.contextmanager
+def handled(handlers: Handlers) -> Iterator[None]:
+    """Handle signals for a while, as `_set` does."""
+    before = _set(handlers)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 _asked = list[KeyboardInterrupt]()
@@ -94,12 +108,8 @@ def _ended_in_order() -> Iterator[None]:
         raise _asked[-1]
 
     _asked.clear()
-    before = _set(dict.fromkeys((signal.SIGINT, *ENDING), end))
-    try:
+    with handled(dict.fromkeys((signal.SIGINT, *ENDING), end)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
@@ -109,7 +119,8 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # whoever read the output has seen enough
-        _close_quietly(sys.stdout)
+        # What is still buffered goes nowhere, so that the interpreter does not complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except SystemExit:  # the same, met while rich was writing
         return OK
@@ -145,11 +156,6 @@ def _refuse(error: BaseException, arguments: argparse.Namespace) -> int:
     with contextlib.suppress(OSError):  # of a terminal that is lost
         print(masked_error(said), end="", file=sys.stderr, flush=True)
     return status
-
-
-def _close_quietly(stream: TextIO) -> None:
-    """Send what is still buffered nowhere, so that the interpreter does not complain about it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

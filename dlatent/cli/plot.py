@@ -11,7 +11,7 @@ import xarray as xr
 
 from dlatent import load, plot
 from dlatent.cli import OK
-from dlatent.cli.arguments import Parser, add, add_command, add_parameters, given
+from dlatent.cli.arguments import Parser, add, add_command, add_options, add_parameters, given
 from dlatent.cli.inputs import labels_of, read_by, require_new, written
 from dlatent.errors import DataError
 from dlatent.stores.open import open_data
@@ -25,6 +25,9 @@ PICTURES = {
     "map": "the loadings of a component as a map or an image",
     "scores": "rows by two of their latent variables",
 }
+
+LABELS = {"--labels": {"metavar": "PATH[#COLUMN]", "help": "labels of the rows, for colours; as for dlatent fit"}}
+OUTPUT = {"-o --output": {"required": True, "metavar": "FILE", "help": "where to write; .png, .svg and .pdf are known"}}
 
 
 def fill(parser: Parser, _: str) -> None:
@@ -42,11 +45,9 @@ def _fill(function: Callable[..., Any], parser: Parser) -> None:
     if of == "model":
         add(parser, "max-model-size")
     else:
-        about = "labels of the rows, for colours; as for dlatent fit"
-        parser.add_argument("--labels", metavar="PATH[#COLUMN]", help=about)
+        add_options(parser, LABELS)
         add(parser, "unlabelled", "missing-chunks")
-    about = "where to write; .png, .svg and .pdf are known"
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help=about)
+    add_options(parser, OUTPUT)
     add(parser, "overwrite")
     parser.set_defaults(run=partial(run, function))
 

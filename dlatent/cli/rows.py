@@ -4,19 +4,19 @@ store, or as a table."""
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
-from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from inspect import signature
 from time import perf_counter
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dlatent import load, show_progress
 from dlatent.cli import OK, show
-from dlatent.cli.arguments import Parser, add
+from dlatent.cli.arguments import Options, Parser, add, add_options, flag
 from dlatent.cli.cluster import add_cluster, connected
 from dlatent.cli.inputs import (
     add_graph,
@@ -41,35 +41,42 @@ LACKING = {
 """What is said of a model without the method of the command's name."""
 
 
+OUTPUT: Options = {
+    "-o --output": {"required": True, "metavar": "ROWS.zarr", "help": "where to write the rows"},
+    "--resume": flag("keep what an interrupted command has written, and go on from there"),
+}
+VIEW: Options = {"--view": {"metavar": "NAME", "help": "which view of the model DATA is, where it has several"}}
+OWN: dict[str, Options] = {
+    "transform": {**OUTPUT, **VIEW},
+    "impute": {**OUTPUT, "--variance": flag("write the variances of the missing entries instead")},
+    "reconstruct": {
+        **OUTPUT,
+        "--from": {"required": True, "metavar": "NAME", "dest": "from_view", "help": "the view that DATA is"},
+        "--to": {"required": True, "metavar": "NAME", "dest": "to_view", "help": "the view that is wanted"},
+    },
+    "predict": {
+        "-o --output": {"metavar": "FILE.csv", "help": "where to write (default: standard output)"},
+        **VIEW,
+        "--scores": flag("also the probability of each class, the score of each label, or the part of each component"),
+        "--variance": flag("also the variance of each predicted output"),
+    },
+}
+"""What each command has of its own."""
+
+
 def fill(parser: Parser, command: str) -> None:
     """Add the options of a command."""
     parser.add_argument("model", metavar="MODEL", help="a store that dlatent fit wrote")
     parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store with the features of the model")
     add(parser, "missing-chunks", "overwrite", "max-model-size", "quiet")
     add_cluster(parser)
-    if command == "predict":
-        parser.add_argument("-o", "--output", metavar="FILE.csv", help="where to write (default: standard output)")
-    else:
-        parser.add_argument("-o", "--output", required=True, metavar="ROWS.zarr", help="where to write the rows")
-        about = "keep what an interrupted command has written, and go on from there"
-        parser.add_argument("--resume", action="store_true", help=about)
+    add_options(parser, OWN[command])
+    if command != "predict":
         add(parser, "json")
-    if command in ("transform", "predict"):
-        parser.add_argument("--view", metavar="NAME", help="which view of the model DATA is, where it has several")
     if command == "transform":
         add_labels(parser, "default: from the features alone")
     if command in ("transform", "impute"):
         add_graph(parser, required=False)
-    if command == "impute":
-        about = "write the variances of the missing entries instead"
-        parser.add_argument("--variance", action="store_true", help=about)
-    if command == "reconstruct":
-        parser.add_argument("--from", required=True, metavar="NAME", dest="from_view", help="the view that DATA is")
-        parser.add_argument("--to", required=True, metavar="NAME", dest="to_view", help="the view that is wanted")
-    if command == "predict":
-        about = "also the probability of each class, the score of each label, or the part of each component"
-        parser.add_argument("--scores", action="store_true", help=about)
-        parser.add_argument("--variance", action="store_true", help="also the variance of each predicted output")
     parser.set_defaults(run=predict if command == "predict" else partial(run, command))
 
 
@@ -139,13 +146,10 @@ def predict(arguments: argparse.Namespace) -> int:
     names = data.labels.samples
     with connected(arguments) as client:
         columns = _columns(arguments, model, data, client)
-    count = len(next(iter(columns.values())))
-    rows = zip(range(count) if names is None else names.tolist(), *(c.tolist() for c in columns.values()), strict=True)
-    if arguments.output is None:
-        _write(sys.stdout, ["row", *columns], rows)
-    else:
-        with written(arguments.output) as aside, aside.open("w", newline="", encoding="utf-8") as stream:
-            _write(stream, ["row", *columns], rows)
+    table = pd.DataFrame(columns)
+    table.insert(0, "row", table.index if names is None else names)
+    with nullcontext(sys.stdout) if arguments.output is None else written(arguments.output) as place:
+        table.to_csv(place, index=False, na_rep="nan", lineterminator="\n", compression=None)
     return OK
 
 
@@ -172,9 +176,3 @@ def _columns(arguments: argparse.Namespace, model: Any, source: Any, client: Any
         kind, score = ("probability", model.predict_proba) if labels else ("score", model.decision_function)
         columns |= named(kind, score(data, client=client))
     return columns if variance is None else columns | named("variance", variance)
-
-
-def _write(stream: TextIO, header: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    table = csv.writer(stream, lineterminator="\n")
-    table.writerow(header)
-    table.writerows(rows)

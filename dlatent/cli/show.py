@@ -60,9 +60,8 @@ def result(title: str, report: Mapping[str, Any], words: Mapping[str, Any] | Non
 
 def _is_table(value: Any) -> bool:
     """Whether there are rows, which all have the same facts."""
-    if not isinstance(value, list) or not value:
-        return False
-    return all(isinstance(row, Mapping) and row.keys() == value[0].keys() for row in value)
+    rows = isinstance(value, list) and bool(value)
+    return rows and all(isinstance(row, Mapping) and row.keys() == value[0].keys() for row in value)
 
 
 def facts(title: str, values: Mapping[str, Any]) -> None:
