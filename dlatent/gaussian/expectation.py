@@ -16,7 +16,7 @@ from dlatent.arrays import Array, Block, Features
 from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import pattern_sums
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Specification, slices_of
 from dlatent.gaussian.views import Arrangement, Parts, by_pattern, counted
 from dlatent.operators.sparse import far_part, rows_about, times
 from dlatent.operators.symmetric import unpacked
@@ -83,14 +83,10 @@ def joined(second: Array, first: Array, count: float) -> Array:
     return np.block([[second, first[:, None]], [first[None, :], np.array([[count]])]])
 
 
-def _group_sizes(specification: Specification, pattern: tuple[int, ...]) -> list[int]:
-    """Features of each noise group of the views of a pattern."""
-    return [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
-
-
-def _group_energies(diagonal: Array, sizes: list[int]) -> Array:
-    bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
-    return np.asarray(np.add.reduceat(diagonal, bounds))
+def _by_groups(values: Array, specification: Specification, pattern: tuple[int, ...]) -> Array:
+    """Sums over the features of each noise group of the views of a pattern."""
+    sizes = [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
+    return np.asarray(np.add.reduceat(values, [at.start for at in slices_of(sizes)]))
 
 
 def expect_moments(parameters: Parameters, moments: Moments, specification: Specification) -> tuple[Latent, ...]:
@@ -114,7 +110,7 @@ def expect_moments(parameters: Parameters, moments: Moments, specification: Spec
         cross = np.column_stack([gram_b + np.outer(mean, first), total])
         trace = float((squares / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
         value = -0.5 * (count * (len(noise) * LOG_2PI + constant) + trace)
-        energy = _group_energies(diagonal, _group_sizes(specification, pattern))
+        energy = _by_groups(diagonal, specification, pattern)
         latent.append(Latent(joined(second, first, count), cross, energy, value))
     return tuple(latent)
 
@@ -146,9 +142,7 @@ def _expect_rows(
         z[place, :k] += scores(rows, *pieces[0])
 
     cross, energies = pattern_sums(parts, shifts, first, z, often=weights)
-    energy = np.concatenate(
-        [_group_energies(e, _group_sizes(specification, (view,))) for view, e in zip(pattern, energies, strict=True)]
-    )
+    energy = _by_groups(np.concatenate(energies), specification, pattern)
     latent = z[:, :k]
     often = latent if weights is None else latent * weights[:, None]
     second = count * about.covariance + often.T @ latent
@@ -169,12 +163,9 @@ def _pieces(
     about: Projection, parameters: Parameters, specification: Specification, pattern: tuple[int, ...]
 ) -> Iterator[tuple[Projection, Array]]:
     """The posterior map of each view of a pattern by itself, and the mean of the view."""
-    start = 0
-    for view in pattern:
-        stop = start + specification.sizes[view]
-        piece = about._replace(coefficients=about.coefficients[:, start:stop])
+    for view, at in specification.slices_within(pattern).items():
+        piece = about._replace(coefficients=about.coefficients[:, at])
         yield piece, parameters.mean[specification.slices[view]]
-        start = stop
 
 
 def near_zero(

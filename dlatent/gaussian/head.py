@@ -17,7 +17,7 @@ import scipy.linalg as la
 from scipy.special import log_softmax
 
 from dlatent.arrays import Array, Block, Features, Integers, add
-from dlatent.gaussian.classes import FOLDS, ClassSums, Discriminants, Softmax, discriminants, softmax
+from dlatent.gaussian.classes import FOLDS, ClassSums, discriminants, softmax
 from dlatent.gaussian.expectation import LOG_2PI, posterior_scores
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
@@ -142,22 +142,19 @@ def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
     """The labelled rows of a block, or a random part of them; None where it has none."""
     assert block.targets is not None
     known = np.flatnonzero(~np.isnan(block.targets).all(axis=1))
-    some, covariance = _some(len(known), block, request.part), request.covariance
-    x, targets, sums = take(block.features, known[some]), block.targets[known], None
-    if request.sums is None:
-        scores = request.scores(x, None)
-    elif len(known):
-        scores = request.scores(take(block.features, known), None)
-        sums, scores = request.sums(scores, targets), scores[some]
     if not len(known):
         return None
+    some, covariance = _some(len(known), block, request.part), request.covariance
+    scores, targets = request.scores(take(block.features, known), None), block.targets[known]
+    sums = None if request.sums is None else request.sums(scores, targets)
     k = scores.shape[1]
     if callable(covariance):
+        x = take(block.features, known[some])
         pieces = (covariance(x[at : at + ROWS], None) for at in range(0, x.shape[0], ROWS))
         total = sum((each.sum(axis=0).reshape(k, k) for each in pieces), np.zeros((k, k)))
     else:
-        total = len(scores) * covariance
-    return LabelledRows(scores, targets[some], total, sums)
+        total = some.sum() * covariance
+    return LabelledRows(scores[some], targets[some], total, sums)
 
 
 def part_of(labelled: int, width: int, *, summed: bool) -> float:
@@ -216,14 +213,12 @@ def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Head:
     two standard errors."""
     codes, compared = spaces.codes(rows.targets), []
     for sums, (root, unit, space) in zip(rows.sums, spaces.each(rows.scores), strict=True):
-        normal = discriminants(sums, space, codes, shares)
-        compared.append((normal.log_probabilities(codes), root, unit, space, normal))
-    known, root, unit, space, normal = max(compared, key=lambda each: each[0].mean())
-    best: Softmax | Discriminants = normal
+        compared.append((discriminants(sums, space, codes, shares), root, unit, space))
+    best, root, unit, space = max(compared, key=lambda each: each[0].left_out.mean())
     if np.bincount(codes, minlength=len(spaces.table)).min() >= FOLDS:
         linear = softmax(space, codes, len(spaces.table))
-        gain = linear.left_out - known
-        best = linear if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)) else normal
+        gain = linear.left_out - best.left_out
+        best = linear if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)) else best
     return Head(root @ best.coefficients, best.offsets, np.zeros(0), root if unit else None)
 
 

@@ -8,7 +8,6 @@ No entry may be missing; see `missing_entries.incomplete` for rows of which some
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -143,18 +142,17 @@ def posterior_rows(
     return function(scores(x, None, parameters, specification), about)
 
 
-@dataclass(frozen=True)
-class OneView:
-    """A function of rows of one view, with its number, the function of joint samples, and the model."""
-
-    function: PartsFunction
-    view: int
-    parameters: Parameters
-    specification: Specification
-
-    def __call__(self, x: Features, y: Array | None) -> Array:
-        """The results of rows (n, …)."""
-        return self.function((x,), (self.view,), self.parameters, self.specification)
+def of_view(
+    x: Features,
+    y: Array | None,
+    *,
+    function: PartsFunction,
+    view: int,
+    parameters: Parameters,
+    specification: Specification,
+) -> Array:
+    """A function of joint samples (n, …) of rows of one view, by its number."""
+    return function((x,), (view,), parameters, specification)
 
 
 class JointRequest(NamedTuple):

@@ -134,18 +134,15 @@ def bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
     """The first NaN or infinity of some rows; with `holes` NaN stands for a missing entry, and only infinity is bad."""
     rows: npt.NDArray[np.intp]
     columns: npt.NDArray[Any]
+    entries = x.data if isinstance(x, sp.csr_array) else x
+    bad = np.isinf(entries) if holes else ~np.isfinite(entries)
     if isinstance(x, sp.csr_array):
-        bad = np.flatnonzero(_bad(x.data, holes))
-        rows = np.searchsorted(x.indptr, bad, side="right") - 1
-        columns, values = x.indices[bad], x.data[bad]
+        at = np.flatnonzero(bad)
+        rows, columns = np.searchsorted(x.indptr, at, side="right") - 1, x.indices[at]
     else:
-        rows, columns = np.nonzero(_bad(x, holes))
-        values = x[rows, columns]
+        rows, columns = np.nonzero(bad)
+    values = entries[bad]
     return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
-
-
-def _bad(values: npt.NDArray[Any], holes: bool) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.isinf(values) if holes else ~np.isfinite(values))
 
 
 def found_bad(x: Features, *, holes: bool = False) -> BadEntry | None:
