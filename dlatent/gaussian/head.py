@@ -21,7 +21,7 @@ from dlatent.gaussian.classes import FOLDS, ClassSums, discriminants, softmax
 from dlatent.gaussian.expectation import LOG_2PI, posterior_scores
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.views import Arrangement, observed, take
+from dlatent.gaussian.views import Arrangement, sorted_views, take
 
 MOST_NUMBERS = 2**20
 """Of scores and targets, where outputs of a row may be missing: of more rows a random part, which tells as much."""
@@ -176,13 +176,12 @@ def block_labelled_joint(block: Block, request: JointRowsRequest) -> LabelledRow
     """Labelled rows of joint samples, given the views that they have."""
     parameters, specification, arrangement, part, sums = request
     patterns, last = specification.patterns, len(specification.views) - 1
-    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
-        if parts is None or last not in pattern or len(pattern) == 1:
-            continue
-        some, targets = _some(block.rows, block, part), np.asarray(parts[-1])
-        scores, about = posterior_scores(parts[:-1], pattern[:-1], parameters, specification)
-        return LabelledRows(scores[some], targets[some], some.sum() * about.covariance, sums(scores, targets))
-    return None
+    pattern, parts = sorted_views(block, patterns, arrangement)
+    if last not in pattern or len(pattern) == 1:
+        return None
+    some, targets = _some(block.rows, block, part), np.asarray(parts[-1])
+    scores, about = posterior_scores(parts[:-1], pattern[:-1], parameters, specification)
+    return LabelledRows(scores[some], targets[some], some.sum() * about.covariance, sums(scores, targets))
 
 
 def _some(rows: int, block: Block, part: float) -> npt.NDArray[np.bool_]:

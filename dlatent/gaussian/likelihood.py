@@ -17,7 +17,7 @@ from dlatent.arrays import Array, Block, Features
 from dlatent.gaussian.expectation import LOG_2PI, Projection, near_zero, pattern_projection, posterior_scores
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, observed
+from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, sorted_views
 from dlatent.operators.sparse import Columns, entries_squared
 
 PartsFunction = Callable[[Parts, tuple[int, ...], Parameters, Specification], Array]
@@ -167,22 +167,17 @@ class JointRequest(NamedTuple):
 
 def block_results(block: Block, request: JointRequest) -> tuple[Array, ...]:
     """A function of the rows of a block, which have one pattern; joined by concatenation in order."""
-    seen = observed(block, request.patterns, request.arrangement)
-    return tuple(
-        request.function(parts, pattern, request.parameters, request.specification)
-        for pattern, parts in zip(request.patterns, seen, strict=True)
-        if parts is not None
-    )
+    pattern, parts = sorted_views(block, request.patterns, request.arrangement)
+    return (request.function(parts, pattern, request.parameters, request.specification),)
 
 
 def block_view_means(block: Block, request: tuple[Patterns, Arrangement]) -> Array:
     """Mean of the rows of a block in the dense views that they have (D,), zero elsewhere, for an initial mean."""
     patterns, arrangement = request
     means = [np.zeros(size) for size in arrangement.sizes]
-    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
-        for view, x in zip(pattern, parts or (), strict=False):
-            if arrangement.dense[view]:
-                means[view] = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
+    for view, x in zip(*sorted_views(block, patterns, arrangement), strict=True):
+        if arrangement.dense[view]:
+            means[view] = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
     return np.concatenate(means)
 
 

@@ -23,8 +23,8 @@ from dlatent.gaussian.views import (
     by_pattern,
     check_totals,
     counted,
-    observed,
     require_finite,
+    sorted_views,
 )
 from dlatent.operators.sparse import column_sums, far_part
 
@@ -212,10 +212,9 @@ def block_column_sums(block: Block, request: tuple[Patterns, Arrangement] | None
         return sums
     patterns, arrangement = request
     each = [ColumnSums(*np.zeros((3, size))) for size in arrangement.sizes]
-    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
-        for view, x in zip(pattern, parts or (), strict=False):
-            if isinstance(x, sp.csr_array):
-                each[view] = _column_sums(x, None)
+    for view, x in zip(*sorted_views(block, patterns, arrangement), strict=True):
+        if isinstance(x, sp.csr_array):
+            each[view] = _column_sums(x, None)
     return ColumnSums(*map(np.concatenate, zip(*each, strict=True)))
 
 
