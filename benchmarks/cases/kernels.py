@@ -131,12 +131,13 @@ def tuned(k: int, rows: Array, targets: Labels, labelled: Mask) -> Any:
 def kernel_facts(kernel: Any, rows: Any) -> Row:
     """How far a kernel is from the inner product: its 5, 50 and 95 % quantiles over pairs of different rows, and the
     part of its variance over these pairs that a linear function of ⟨x, x'⟩ explains."""
-    from dlatent.operators.kernels import inner_products
+    from sklearn.metrics.pairwise import linear_kernel
+
     from dlatent.solvers.kernel.solver import SAMPLE, chosen_rows
 
     some = rows[chosen_rows(rows.shape[0], SAMPLE, 0)]
     pairs = np.triu_indices(some.shape[0], 1)
-    values, products = kernel(some, some)[pairs], inner_products(some, some)[pairs]
+    values, products = kernel(some, some)[pairs], linear_kernel(some)[pairs]
     correlation = np.corrcoef(values, products)[0, 1]
     return {"quantiles": np.quantile(values, (0.05, 0.5, 0.95)).tolist(), "linear_part": float(correlation**2)}
 

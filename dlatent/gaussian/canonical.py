@@ -20,7 +20,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.symmetric import congruent, unpacked
+from dlatent.operators.symmetric import unpacked
 
 TOLERANCE = 1e-12
 MAX_STEPS = 1000
@@ -50,10 +50,8 @@ def canonical(parameters: Parameters, specification: Specification, weight: Arra
     # A level of the samples is an axis of its own.
     rotation = np.eye(k)
     rotation[:free, :free] = la.eigh(weight[:free, :free])[1][:, ::-1] if free else 0.0
-    loadings = parameters.loadings @ rotation
-    signs = column_signs(loadings[specification.slices[0]])
-    turned = parameters._replace(loadings=loadings * signs)
-    return turned if spread is None else turned._replace(loadings_covariance=congruent(spread, rotation * signs))
+    signs = column_signs((parameters.loadings @ rotation)[specification.slices[0]])
+    return parameters.turned(rotation * signs)
 
 
 class Rotated(NamedTuple):

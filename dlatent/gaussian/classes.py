@@ -110,17 +110,13 @@ class Prior(NamedTuple):
     evidence: float
 
 
-class Discriminants(NamedTuple):
-    """Log-odds x A + b up to a number for each row, with A (K, C) and b (C,), and those of some training rows (n, C),
-    each by all rows but itself."""
+class LinearRule(NamedTuple):
+    """Log-odds x A + b up to a number for each row, with A (K, C) and b (C,), and the log-probabilities (n,) of the
+    classes of some training rows, each by other rows."""
 
     coefficients: Array
     offsets: Array
     left_out: Array
-
-    def log_probabilities(self, codes: Integers) -> Array:
-        """Log-probabilities of the classes (n,) of rows that are left out."""
-        return np.asarray(log_softmax(self.left_out, axis=1)[np.arange(len(codes)), codes])
 
 
 def prior(rows: ClassSums) -> Prior:
@@ -145,7 +141,7 @@ def prior(rows: ClassSums) -> Prior:
     return max(compared, key=lambda each: each.evidence)
 
 
-def discriminants(rows: ClassSums, x: Array, codes: Integers, shares: Array) -> Discriminants:
+def discriminants(rows: ClassSums, x: Array, codes: Integers, shares: Array) -> LinearRule:
     """Classes of rows with the prior of the largest evidence, and log-odds that are as sure as they are right, as some
     of the rows x (n, K) and their classes (n,) tell.
 
@@ -164,7 +160,7 @@ def discriminants(rows: ClassSums, x: Array, codes: Integers, shares: Array) -> 
     offsets = log_shares - 0.5 * (means * coefficients.T).sum(axis=1)
     left_out = (degrees - 1.0) * _left_out(x, codes, means, weights, inverse) + log_shares
     cool = temperature(left_out, codes)
-    return Discriminants(cool * coefficients, cool * offsets, cool * left_out)
+    return LinearRule(cool * coefficients, cool * offsets, _of_classes(cool * left_out, codes))
 
 
 def _left_out(x: Array, codes: Integers, means: Array, weights: Array, inverse: Array) -> Array:
@@ -191,24 +187,15 @@ def _left_out(x: Array, codes: Integers, means: Array, weights: Array, inverse: 
 def temperature(log_odds: Array, codes: Integers) -> float:
     """The factor of at most 1 that makes the classes (n,) most probable by their log-odds (n, C); see Guo et al.
     (2017), "On calibration of modern neural networks"."""
-    rows = np.arange(len(codes))
 
     def loss(log_factor: float) -> float:
-        return -float(log_softmax(np.exp(log_factor) * log_odds, axis=1)[rows, codes].sum())
+        return -float(_of_classes(np.exp(log_factor) * log_odds, codes).sum())
 
     lowest = float(opt.minimize_scalar(loss, bounds=(COOLEST, 0.0), method="bounded").x)
     return float(np.exp(min((0.0, lowest), key=loss)))
 
 
-class Softmax(NamedTuple):
-    """A (K, C) and b (C,), and the log-probabilities (n,) of the classes of rows that are left out."""
-
-    coefficients: Array
-    offsets: Array
-    left_out: Array
-
-
-def softmax(x: Array, codes: Integers, classes: int) -> Softmax:
+def softmax(x: Array, codes: Integers, classes: int) -> LinearRule:
     """The rule p(c | x) ∝ exp(x a_c + b_c), a_c ~ N(0, v I), of rows x (n, K) and their classes (n,), with that of
     `VARIANCES` by which rows that are left out are told best; O(nKC) a step."""
     scale = float(np.sqrt(max(np.mean(x**2), np.finfo(float).tiny)))
@@ -220,12 +207,12 @@ def softmax(x: Array, codes: Integers, classes: int) -> Softmax:
         for number in range(FOLDS):
             out = fold == number
             rest[number] = _fitted(rows[~out], codes[~out], variance, rest[number])
-            now[out] = _log_probabilities(rows[out], codes[out], rest[number])
+            now[out] = _of_classes(rows[out] @ rest[number], codes[out])
         if now.sum() <= known.sum():
             break
         best, known = variance, now
     weights = _fitted(rows, codes, best, rest.mean(axis=0))
-    return Softmax(weights[:-1] / scale, weights[-1], known)
+    return LinearRule(weights[:-1] / scale, weights[-1], known)
 
 
 def _folds(codes: Integers) -> Integers:
@@ -237,9 +224,9 @@ def _folds(codes: Integers) -> Integers:
     return place % FOLDS
 
 
-def _log_probabilities(rows: Array, codes: Integers, weights: Array) -> Array:
-    """Those of the classes that rows have (n,)."""
-    return np.asarray(log_softmax(rows @ weights, axis=1)[np.arange(len(codes)), codes])
+def _of_classes(log_odds: Array, codes: Integers) -> Array:
+    """The log-probabilities (n,) of the classes that rows have, by log-odds (n, C)."""
+    return np.asarray(log_softmax(log_odds, axis=1)[np.arange(len(codes)), codes])
 
 
 def _fitted(rows: Array, codes: Integers, variance: float, start: Array) -> Array:

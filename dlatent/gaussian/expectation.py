@@ -7,16 +7,17 @@ Sources: Tipping and Bishop (1999); SPPCA (7), (8), (12) with the factor of erra
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.gaussian.moments import Moments
+from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import pattern_sums
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Specification, slices_of
 from dlatent.gaussian.views import Arrangement, Parts, by_pattern, counted
 from dlatent.operators.sparse import far_part, rows_about, times
 from dlatent.operators.symmetric import unpacked
@@ -71,11 +72,15 @@ def projection(loadings: Array, noise: Array, spread: Array | None = None) -> Pr
 
 def pattern_projection(parameters: Parameters, specification: Specification, pattern: tuple[int, ...]) -> Projection:
     """The posterior map of the samples that have the views of `pattern`."""
-    at = specification.features_of(pattern)
     noise = specification.per_feature(parameters.noise_variance)
-    seen = parameters.of(at)
-    about = projection(seen.loadings, noise[at], seen.loadings_covariance)
-    return about._replace(constant=about.constant + float(seen.uncertainty(noise[at]).sum()))
+    return projection_of(parameters, noise, specification.features_of(pattern))
+
+
+def projection_of(parameters: Parameters, noise: Array, features: Any) -> Projection:
+    """The posterior map given some features, by an index of theirs, with the noise variances of all (D,)."""
+    seen, noise = parameters.of(features), noise[features]
+    about = projection(seen.loadings, noise, seen.loadings_covariance)
+    return about._replace(constant=about.constant + float(seen.uncertainty(noise).sum()))
 
 
 def joined(second: Array, first: Array, count: float) -> Array:
@@ -83,14 +88,10 @@ def joined(second: Array, first: Array, count: float) -> Array:
     return np.block([[second, first[:, None]], [first[None, :], np.array([[count]])]])
 
 
-def _group_sizes(specification: Specification, pattern: tuple[int, ...]) -> list[int]:
-    """Features of each noise group of the views of a pattern."""
-    return [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
-
-
-def _group_energies(diagonal: Array, sizes: list[int]) -> Array:
-    bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
-    return np.asarray(np.add.reduceat(diagonal, bounds))
+def _by_groups(values: Array, specification: Specification, pattern: tuple[int, ...]) -> Array:
+    """Sums over the features of each noise group of the views of a pattern."""
+    sizes = [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
+    return np.asarray(np.add.reduceat(values, [at.start for at in slices_of(sizes)]))
 
 
 def expect_moments(parameters: Parameters, moments: Moments, specification: Specification) -> tuple[Latent, ...]:
@@ -98,25 +99,29 @@ def expect_moments(parameters: Parameters, moments: Moments, specification: Spec
 
     `parameters.mean` is relative to `moments.shift`.
     """
-    latent = []
-    for pattern, (count, total, gram) in zip(specification.patterns, moments.patterns, strict=True):
+    latent, noise = [], specification.per_feature(parameters.noise_variance)
+    for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
         at = specification.features_of(pattern)
-        mean, loadings = parameters.mean[at], parameters.loadings[at]
-        noise = specification.per_feature(parameters.noise_variance)[at]
-        b, covariance, constant = projection(loadings, noise)
-        # Moments about the mean would be G − t mᵀ − m tᵀ + n m mᵀ; what is needed of them is O(D K) beside the product.
-        first = b @ (total - count * mean)
-        gram_b = gram @ b.T - np.outer(total, b @ mean) - np.outer(mean, first)
-        diagonal = np.diag(gram)
-        squares = diagonal - mean * (2.0 * total - count * mean)
-        second = count * covariance + b @ gram_b
-        # (x−s)E[z]ᵀ = (x−s−μ)E[z]ᵀ + μE[z]ᵀ, summed over samples.
-        cross = np.column_stack([gram_b + np.outer(mean, first), total])
-        trace = float((squares / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
-        value = -0.5 * (count * (len(noise) * LOG_2PI + constant) + trace)
-        energy = _group_energies(diagonal, _group_sizes(specification, pattern))
-        latent.append(Latent(joined(second, first, count), cross, energy, value))
+        expected = expect_part(part, projection_of(parameters, noise, at), parameters.of(at), noise[at])
+        latent.append(expected._replace(energy=_by_groups(expected.energy, specification, pattern)))
     return tuple(latent)
+
+
+def expect_part(part: PatternMoments, about: Projection, seen: Parameters, noise: Array) -> Latent:
+    """The statistics of rows that have the same features from their moments, with Σ (x−s)² of each feature; the
+    parameters and noise variances are those of these features."""
+    (count, total, gram), (b, covariance, constant), mean = part, about, seen.mean
+    # Moments about the mean would be G − t mᵀ − m tᵀ + n m mᵀ; what is needed of them is O(D K) beside the product.
+    first = b @ (total - count * mean)
+    gram_b = gram @ b.T - np.outer(total, b @ mean) - np.outer(mean, first)
+    diagonal = np.diag(gram)
+    squares = diagonal - mean * (2.0 * total - count * mean)
+    second = count * covariance + b @ gram_b
+    # (x−s)E[z]ᵀ = (x−s−μ)E[z]ᵀ + μE[z]ᵀ, summed over samples.
+    cross = np.column_stack([gram_b + np.outer(mean, first), total])
+    trace = float((squares / noise).sum() - np.sum(gram_b * (seen.loadings / noise[:, None])))
+    value = -0.5 * (count * (len(noise) * LOG_2PI + constant) + trace)
+    return Latent(joined(second, first, count), cross, diagonal, value)
 
 
 def scores(features: Features, projected: Projection, mean: Array) -> Array:
@@ -127,12 +132,13 @@ def scores(features: Features, projected: Projection, mean: Array) -> Array:
 
 
 def _expect_rows(
+    pattern: tuple[int, ...],
     parts: Parts,
     shifts: Sequence[Array],
+    weights: Array | None,
+    *,
     parameters: Parameters,
     specification: Specification,
-    pattern: tuple[int, ...],
-    weights: Array | None,
 ) -> Latent:
     count, k = counted(parts, weights), specification.n_components
     about = pattern_projection(parameters, specification, pattern)
@@ -146,9 +152,7 @@ def _expect_rows(
         z[place, :k] += scores(rows, *pieces[0])
 
     cross, energies = pattern_sums(parts, shifts, first, z, often=weights)
-    energy = np.concatenate(
-        [_group_energies(e, _group_sizes(specification, (view,))) for view, e in zip(pattern, energies, strict=True)]
-    )
+    energy = _by_groups(np.concatenate(energies), specification, pattern)
     latent = z[:, :k]
     often = latent if weights is None else latent * weights[:, None]
     second = count * about.covariance + often.T @ latent
@@ -169,12 +173,9 @@ def _pieces(
     about: Projection, parameters: Parameters, specification: Specification, pattern: tuple[int, ...]
 ) -> Iterator[tuple[Projection, Array]]:
     """The posterior map of each view of a pattern by itself, and the mean of the view."""
-    start = 0
-    for view in pattern:
-        stop = start + specification.sizes[view]
-        piece = about._replace(coefficients=about.coefficients[:, start:stop])
+    for view, at in specification.slices_within(pattern).items():
+        piece = about._replace(coefficients=about.coefficients[:, at])
         yield piece, parameters.mean[specification.slices[view]]
-        start = stop
 
 
 def near_zero(
@@ -217,8 +218,5 @@ class ExpectationRequest(NamedTuple):
 def block_expectation(block: Block, request: ExpectationRequest) -> tuple[Latent, ...]:
     """E-step of a block per pattern, features about the shift (D,); additive over samples, O(nnz K) or O(n D K)."""
     parameters, specification, shift, arrangement = request
-
-    def expect(pattern: tuple[int, ...], parts: Parts, shifts: list[Array], weights: Array | None) -> Latent:
-        return _expect_rows(parts, shifts, parameters, specification, pattern, weights)
-
+    expect = partial(_expect_rows, parameters=parameters, specification=specification)
     return by_pattern(block, specification.patterns, arrangement, shift, expect)

@@ -17,11 +17,11 @@ import scipy.linalg as la
 from scipy.special import log_softmax
 
 from dlatent.arrays import Array, Block, Features, Integers, add
-from dlatent.gaussian.classes import FOLDS, ClassSums, Discriminants, Softmax, discriminants, softmax
+from dlatent.gaussian.classes import FOLDS, ClassSums, discriminants, softmax
 from dlatent.gaussian.expectation import LOG_2PI, posterior_scores
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.views import Arrangement, observed, take
+from dlatent.gaussian.views import Arrangement, sorted_views, take
 
 MOST_NUMBERS = 2**20
 """Of scores and targets, where outputs of a row may be missing: of more rows a random part, which tells as much."""
@@ -142,22 +142,19 @@ def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
     """The labelled rows of a block, or a random part of them; None where it has none."""
     assert block.targets is not None
     known = np.flatnonzero(~np.isnan(block.targets).all(axis=1))
-    some, covariance = _some(len(known), block, request.part), request.covariance
-    x, targets, sums = take(block.features, known[some]), block.targets[known], None
-    if request.sums is None:
-        scores = request.scores(x, None)
-    elif len(known):
-        scores = request.scores(take(block.features, known), None)
-        sums, scores = request.sums(scores, targets), scores[some]
     if not len(known):
         return None
+    some, covariance = _some(len(known), block, request.part), request.covariance
+    scores, targets = request.scores(take(block.features, known), None), block.targets[known]
+    sums = None if request.sums is None else request.sums(scores, targets)
     k = scores.shape[1]
     if callable(covariance):
+        x = take(block.features, known[some])
         pieces = (covariance(x[at : at + ROWS], None) for at in range(0, x.shape[0], ROWS))
         total = sum((each.sum(axis=0).reshape(k, k) for each in pieces), np.zeros((k, k)))
     else:
-        total = len(scores) * covariance
-    return LabelledRows(scores, targets[some], total, sums)
+        total = some.sum() * covariance
+    return LabelledRows(scores[some], targets[some], total, sums)
 
 
 def part_of(labelled: int, width: int, *, summed: bool) -> float:
@@ -179,13 +176,12 @@ def block_labelled_joint(block: Block, request: JointRowsRequest) -> LabelledRow
     """Labelled rows of joint samples, given the views that they have."""
     parameters, specification, arrangement, part, sums = request
     patterns, last = specification.patterns, len(specification.views) - 1
-    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
-        if parts is None or last not in pattern or len(pattern) == 1:
-            continue
-        some, targets = _some(block.rows, block, part), np.asarray(parts[-1])
-        scores, about = posterior_scores(parts[:-1], pattern[:-1], parameters, specification)
-        return LabelledRows(scores[some], targets[some], some.sum() * about.covariance, sums(scores, targets))
-    return None
+    pattern, parts = sorted_views(block, patterns, arrangement)
+    if last not in pattern or len(pattern) == 1:
+        return None
+    some, targets = _some(block.rows, block, part), np.asarray(parts[-1])
+    scores, about = posterior_scores(parts[:-1], pattern[:-1], parameters, specification)
+    return LabelledRows(scores[some], targets[some], some.sum() * about.covariance, sums(scores, targets))
 
 
 def _some(rows: int, block: Block, part: float) -> npt.NDArray[np.bool_]:
@@ -216,14 +212,12 @@ def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Head:
     two standard errors."""
     codes, compared = spaces.codes(rows.targets), []
     for sums, (root, unit, space) in zip(rows.sums, spaces.each(rows.scores), strict=True):
-        normal = discriminants(sums, space, codes, shares)
-        compared.append((normal.log_probabilities(codes), root, unit, space, normal))
-    known, root, unit, space, normal = max(compared, key=lambda each: each[0].mean())
-    best: Softmax | Discriminants = normal
+        compared.append((discriminants(sums, space, codes, shares), root, unit, space))
+    best, root, unit, space = max(compared, key=lambda each: each[0].left_out.mean())
     if np.bincount(codes, minlength=len(spaces.table)).min() >= FOLDS:
         linear = softmax(space, codes, len(spaces.table))
-        gain = linear.left_out - known
-        best = linear if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)) else normal
+        gain = linear.left_out - best.left_out
+        best = linear if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)) else best
     return Head(root @ best.coefficients, best.offsets, np.zeros(0), root if unit else None)
 
 

@@ -17,7 +17,7 @@ from dlatent.arrays import Array, Block, BlockSource, Features, Integers, add
 from dlatent.errors import DataError
 from dlatent.gaussian.moments import CHUNK_ROWS, MomentRequest, PatternMoments, block_moments
 from dlatent.gaussian.products import weighted_sums
-from dlatent.gaussian.views import check_rows
+from dlatent.gaussian.views import check_features
 from dlatent.operators.kernels import Kernel, LandmarkMap, products_about
 
 TILE = 512
@@ -32,12 +32,6 @@ class KernelRequest(NamedTuple):
     kernel: Kernel
     thin: Array | None
     refuse_zero_rows: bool
-
-
-def check_features(block: Block, *, refuse_zero_rows: bool) -> None:
-    """Refuse NaN and infinity, naming row, column and block, and where asked rows of zeros."""
-    sums = np.asarray(block.features.sum(axis=0, dtype=np.float64)).ravel()
-    check_rows(block, sums, refuse_zero_rows=refuse_zero_rows)
 
 
 def meet_product(block: Block, other: Block, request: KernelRequest) -> tuple[Array, Array]:

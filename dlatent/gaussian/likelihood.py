@@ -8,7 +8,6 @@ No entry may be missing; see `missing_entries.incomplete` for rows of which some
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from dlatent.arrays import Array, Block, Features
 from dlatent.gaussian.expectation import LOG_2PI, Projection, near_zero, pattern_projection, posterior_scores
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, observed
+from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, sorted_views
 from dlatent.operators.sparse import Columns, entries_squared
 
 PartsFunction = Callable[[Parts, tuple[int, ...], Parameters, Specification], Array]
@@ -143,18 +142,17 @@ def posterior_rows(
     return function(scores(x, None, parameters, specification), about)
 
 
-@dataclass(frozen=True)
-class OneView:
-    """A function of rows of one view, with its number, the function of joint samples, and the model."""
-
-    function: PartsFunction
-    view: int
-    parameters: Parameters
-    specification: Specification
-
-    def __call__(self, x: Features, y: Array | None) -> Array:
-        """The results of rows (n, …)."""
-        return self.function((x,), (self.view,), self.parameters, self.specification)
+def of_view(
+    x: Features,
+    y: Array | None,
+    *,
+    function: PartsFunction,
+    view: int,
+    parameters: Parameters,
+    specification: Specification,
+) -> Array:
+    """A function of joint samples (n, …) of rows of one view, by its number."""
+    return function((x,), (view,), parameters, specification)
 
 
 class JointRequest(NamedTuple):
@@ -169,22 +167,17 @@ class JointRequest(NamedTuple):
 
 def block_results(block: Block, request: JointRequest) -> tuple[Array, ...]:
     """A function of the rows of a block, which have one pattern; joined by concatenation in order."""
-    seen = observed(block, request.patterns, request.arrangement)
-    return tuple(
-        request.function(parts, pattern, request.parameters, request.specification)
-        for pattern, parts in zip(request.patterns, seen, strict=True)
-        if parts is not None
-    )
+    pattern, parts = sorted_views(block, request.patterns, request.arrangement)
+    return (request.function(parts, pattern, request.parameters, request.specification),)
 
 
 def block_view_means(block: Block, request: tuple[Patterns, Arrangement]) -> Array:
     """Mean of the rows of a block in the dense views that they have (D,), zero elsewhere, for an initial mean."""
     patterns, arrangement = request
     means = [np.zeros(size) for size in arrangement.sizes]
-    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
-        for view, x in zip(pattern, parts or (), strict=False):
-            if arrangement.dense[view]:
-                means[view] = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
+    for view, x in zip(*sorted_views(block, patterns, arrangement), strict=True):
+        if arrangement.dense[view]:
+            means[view] = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
     return np.concatenate(means)
 
 

@@ -7,10 +7,12 @@ everything at an offset of 1e8 spreads).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
@@ -21,8 +23,8 @@ from dlatent.gaussian.views import (
     by_pattern,
     check_totals,
     counted,
-    observed,
     require_finite,
+    sorted_views,
 )
 from dlatent.operators.sparse import column_sums, far_part
 
@@ -53,16 +55,33 @@ class Moments(NamedTuple):
     spare_energy: Array
 
 
-def _dense_moments(
-    parts: Sequence[Dense], shifts: Sequence[Array], roots: Array | None
-) -> tuple[list[Array], dict[tuple[int, int], Array]]:
-    """Σ(x−s) of each view and Σ(x_v−s_v)(x_w−s_w)ᵀ of each pair v ≤ w, of dense rows with the roots of their weights:
-    products in the dtype of the data, sums in float64."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total, gram = _dense_products(parts, shifts, [x.dtype for x in parts], roots)
-    if any(_out_of_range(gram[v, v], x, shifts[v]) for v, x in enumerate(parts)):
-        return _dense_products(parts, shifts, [np.dtype(np.float64)] * len(parts), roots)
-    return total, gram
+def _dense_square(x: Dense, shift: Array, roots: Array | None) -> tuple[Array, Array, np.dtype[Any]]:
+    """Σ(x−s) and Σ(x−s)(x−s)ᵀ of dense rows with the roots of their weights, and the dtype of the products: that of the
+    data, where their squares are in its range."""
+    for kind in (x.dtype, np.dtype(np.float64)):
+        total, gram = np.zeros(x.shape[1]), np.zeros((x.shape[1], x.shape[1]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for chunk, often in _centred_chunks(x, shift, roots, kind):
+                total += often @ chunk
+                gram += chunk.T @ chunk
+        if not _out_of_range(gram, x, shift):
+            break
+    return total, gram, kind
+
+
+def _centred_chunks(
+    x: Dense, shift: Array, roots: Array | None, kind: np.dtype[Any]
+) -> Iterator[tuple[Dense, npt.NDArray[Any]]]:
+    """Some rows at a time about the shift, times the roots of their weights, and these roots; in one buffer, as fresh
+    pages cost as much as the subtraction."""
+    near, buffer = shift.astype(kind), np.empty((min(len(x), CHUNK_ROWS), x.shape[1]), dtype=kind)
+    for start in range(0, len(x), CHUNK_ROWS):
+        rows = x[start : start + CHUNK_ROWS]
+        chunk, often = np.subtract(rows, near, out=buffer[: len(rows)]), np.ones(len(rows), dtype=kind)
+        if roots is not None:
+            often *= roots[start : start + CHUNK_ROWS]
+            chunk *= often[:, None]
+        yield chunk, often
 
 
 def _out_of_range(gram: Array, x: Dense, shift: Array) -> bool:
@@ -72,36 +91,6 @@ def _out_of_range(gram: Array, x: Dense, shift: Array) -> bool:
     squares = np.diag(gram)
     low = np.flatnonzero(squares < SMALLEST_SQUARES)
     return bool(not np.isfinite(squares).all() or (len(low) and (x[:, low] != shift[low].astype(x.dtype)).any()))
-
-
-def _dense_products(
-    parts: Sequence[Dense], shifts: Sequence[Array], kinds: Sequence[np.dtype[Any]], roots: Array | None
-) -> tuple[list[Array], dict[tuple[int, int], Array]]:
-    """Sums and products of dense views, the products of each view in a given dtype."""
-    rows, widths = parts[0].shape[0], [x.shape[1] for x in parts]
-    pairs = [(v, w) for v in range(len(parts)) for w in range(v, len(parts))]
-    total = [np.zeros(width) for width in widths]
-    gram = {(v, w): np.zeros((widths[v], widths[w])) for v, w in pairs}
-    near = [shift.astype(kind) for kind, shift in zip(kinds, shifts, strict=True)]
-    # One buffer for all chunks: fresh pages cost as much as the subtraction.
-    height = min(rows, CHUNK_ROWS)
-    buffers = [np.empty((height, width), dtype=kind) for kind, width in zip(kinds, widths, strict=True)]
-    squares = [np.empty((width, width), dtype=kind) for kind, width in zip(kinds, widths, strict=True)]
-    for start in range(0, rows, CHUNK_ROWS):
-        chunks = [x[start : start + CHUNK_ROWS] for x in parts]
-        centred = [np.subtract(c, s, out=b[: len(c)]) for c, s, b in zip(chunks, near, buffers, strict=True)]
-        for v, x in enumerate(centred):
-            often = np.ones(len(x), dtype=x.dtype)
-            if roots is not None:
-                often *= roots[start : start + CHUNK_ROWS]
-                x *= often[:, None]
-            total[v] += often @ x
-        for v, w in pairs:
-            if v == w:
-                gram[v, v] += np.matmul(centred[v].T, centred[v], out=squares[v])
-            else:
-                gram[v, w] += centred[v].T @ centred[w]
-    return total, gram
 
 
 def _sparse_gram(x: sp.csr_array, roots: Array | None) -> tuple[Array, Array]:
@@ -138,30 +127,28 @@ def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
 def _pattern_moments(
     pattern: tuple[int, ...], parts: Parts, shifts: Sequence[Array], weights: Array | None
 ) -> PatternMoments:
-    count, views = counted(parts, weights), range(len(parts))
     roots = None if weights is None else np.sqrt(weights)
-    dense = [v for v in views if not isinstance(parts[v], sp.csr_array)]
-    sums: dict[int, Array] = {}
-    gram: dict[tuple[int, int], Array] = {}
-    if dense:
-        totals, products = _dense_moments([cast(Dense, parts[v]) for v in dense], [shifts[v] for v in dense], roots)
-        sums |= dict(zip(dense, totals, strict=True))
-        gram |= {(dense[i], dense[j]): product for (i, j), product in products.items()}
-    for v in views:
-        x = parts[v]
+    views, sums, kinds = range(len(parts)), list[Array](), list[np.dtype[Any]]()
+    gram = dict[tuple[int, int], Array]()
+    for v, x in enumerate(parts):
+        total, gram[v, v], kind = (
+            (*_sparse_gram(x, roots), x.dtype) if isinstance(x, sp.csr_array) else _dense_square(x, shifts[v], roots)
+        )
+        sums.append(total)
+        kinds.append(kind)
+    for v, w in combinations(views, 2):
+        x, y = parts[v], parts[w]
         if isinstance(x, sp.csr_array):
-            sums[v], gram[v, v] = _sparse_gram(x, roots)
-    for v in views:
-        for w in range(v + 1, len(parts)):
-            x, y = parts[v], parts[w]
-            if isinstance(x, sp.csr_array):
-                gram[v, w] = _sparse_cross(_times(x, weights), y, shifts[w])
-            elif isinstance(y, sp.csr_array):
-                gram[v, w] = _sparse_cross(_times(y, weights), x, shifts[v]).T
-    if len(parts) == 1:
-        return PatternMoments(count, sums[0], gram[0, 0])
+            gram[v, w] = _sparse_cross(_times(x, weights), y, shifts[w])
+        elif isinstance(y, sp.csr_array):
+            gram[v, w] = _sparse_cross(_times(y, weights), x, shifts[v]).T
+        else:
+            gram[v, w] = np.zeros((x.shape[1], y.shape[1]))
+            chunks = (_centred_chunks(rows, shifts[i], roots, kinds[i]) for rows, i in ((x, v), (y, w)))
+            for (a, _), (b, _) in zip(*chunks, strict=True):
+                gram[v, w] += a.T @ b
     blocks = [[gram[v, w] if v <= w else gram[w, v].T for w in views] for v in views]
-    return PatternMoments(count, np.concatenate([sums[v] for v in views]), np.block(blocks))
+    return PatternMoments(counted(parts, weights), np.concatenate(sums), np.block(blocks))
 
 
 def representable(shift: Array, dtype: np.dtype[Any], *, sparse: bool) -> Array:
@@ -225,10 +212,9 @@ def block_column_sums(block: Block, request: tuple[Patterns, Arrangement] | None
         return sums
     patterns, arrangement = request
     each = [ColumnSums(*np.zeros((3, size))) for size in arrangement.sizes]
-    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
-        for view, x in zip(pattern, parts or (), strict=False):
-            if isinstance(x, sp.csr_array):
-                each[view] = _column_sums(x, None)
+    for view, x in zip(*sorted_views(block, patterns, arrangement), strict=True):
+        if isinstance(x, sp.csr_array):
+            each[view] = _column_sums(x, None)
     return ColumnSums(*map(np.concatenate, zip(*each, strict=True)))
 
 

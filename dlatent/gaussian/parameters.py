@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlatent.arrays import Array
+from dlatent.operators.symmetric import congruent
 
 LARGEST_LOG = 700.0
 """Logarithm of a noise variance that a double can hold; extrapolations may go beyond."""
@@ -75,6 +76,13 @@ class Parameters(NamedTuple):
             None if spread is None else spread * features[:, None] ** 2,
             None if variance is None else variance * features**2,
         )
+
+    def turned(self, by: Array) -> Parameters:
+        """The parameters for z → A⁻¹z: W A, and AᵀΣ_jA, with A (K, K′); columns of A that are left out leave components
+        out."""
+        spread = self.loadings_covariance
+        spread = None if spread is None else congruent(spread, by)
+        return self._replace(loadings=self.loadings @ by, loadings_covariance=spread)
 
     def certain(self) -> Parameters:
         """Parameters without any uncertainty."""

@@ -140,8 +140,6 @@ def _pattern_products(
         z[place, : widths[0]] = times(rows, directions)
 
     moved, energies = pattern_sums(parts, shifts, first, z, energies=sums, often=often)
-    if len(parts) == 1 and not sums:
-        return PatternProducts((moved,), None)
     # Copies: a subspace grows in the array that a view belongs to.
     product = tuple(np.array(moved[:, a:b], order="F") for a, b in pairwise(bounds))
     if not sums:

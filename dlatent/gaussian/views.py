@@ -48,8 +48,14 @@ def observed(block: Block, patterns: Patterns, arrangement: Arrangement | None) 
     """For each pattern the views of those rows of the block that have it; None where sorted samples have another."""
     if arrangement is None:
         return [_with_targets(block, p, at) for p, at in zip(patterns, row_patterns(block, patterns), strict=True)]
-    number = arrangement.pattern_of(block.start)
-    return [cut(block.features, p, arrangement) if i == number else None for i, p in enumerate(patterns)]
+    seen, parts = sorted_views(block, patterns, arrangement)
+    return [parts if pattern == seen else None for pattern in patterns]
+
+
+def sorted_views(block: Block, patterns: Patterns, arrangement: Arrangement) -> tuple[tuple[int, ...], Parts]:
+    """The pattern of the samples of a block that are sorted by pattern, and the views of it."""
+    pattern = patterns[arrangement.pattern_of(block.start)]
+    return pattern, cut(block.features, pattern, arrangement)
 
 
 def by_pattern(
@@ -134,18 +140,15 @@ def bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
     """The first NaN or infinity of some rows; with `holes` NaN stands for a missing entry, and only infinity is bad."""
     rows: npt.NDArray[np.intp]
     columns: npt.NDArray[Any]
+    entries = x.data if isinstance(x, sp.csr_array) else x
+    bad = np.isinf(entries) if holes else ~np.isfinite(entries)
     if isinstance(x, sp.csr_array):
-        bad = np.flatnonzero(_bad(x.data, holes))
-        rows = np.searchsorted(x.indptr, bad, side="right") - 1
-        columns, values = x.indices[bad], x.data[bad]
+        at = np.flatnonzero(bad)
+        rows, columns = np.searchsorted(x.indptr, at, side="right") - 1, x.indices[at]
     else:
-        rows, columns = np.nonzero(_bad(x, holes))
-        values = x[rows, columns]
+        rows, columns = np.nonzero(bad)
+    values = entries[bad]
     return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
-
-
-def _bad(values: npt.NDArray[Any], holes: bool) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.isinf(values) if holes else ~np.isfinite(values))
 
 
 def found_bad(x: Features, *, holes: bool = False) -> BadEntry | None:
@@ -185,6 +188,12 @@ def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
         )
 
 
+def check_features(block: Block, *, refuse_zero_rows: bool) -> None:
+    """`check_rows` of a block of which nothing was summed yet."""
+    sums = np.asarray(block.features.sum(axis=0, dtype=np.float64)).ravel()
+    check_rows(block, sums, refuse_zero_rows=refuse_zero_rows)
+
+
 def check_totals(block: Block, totals: list[Array], *, refuse_zero_rows: bool) -> None:
     """`check_rows` by the sums of the rows of each pattern, of features and targets."""
     sums = sum((total[: block.features.shape[1]] for total in totals), start=np.zeros(1))
@@ -216,6 +225,5 @@ def count_empty_rows(block: Block) -> int:
 
 def count_empty_views(block: Block, arrangement: Arrangement, patterns: Patterns, views: int) -> int:
     """How many rows of the first `views` views, as a block has them, have no entry but zeros."""
-    pattern = patterns[arrangement.pattern_of(block.start)]
-    parts = cut(block.features, pattern, arrangement)
+    pattern, parts = sorted_views(block, patterns, arrangement)
     return sum(len(empty_rows(part)) for view, part in zip(pattern, parts, strict=True) if view < views)

@@ -18,7 +18,6 @@ from dlatent.fitted.fit import Fit
 from dlatent.fitted.grid import spread_all
 from dlatent.fitted.linear import LinearGaussian
 from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
-from dlatent.gaussian.missing_entries.prior import turned
 from dlatent.gaussian.parameters import Parameters
 from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
 from dlatent.models.docstrings import described
@@ -304,7 +303,7 @@ def rotated(parameters: Parameters, method: str) -> tuple[Parameters, Array | No
     between = turn.correlations if method in OBLIQUE else np.eye(loadings.shape[1])
     if parameters.loadings_covariance is not None:
         both = turn.transformation @ np.linalg.cholesky(between)
-        parameters = turned(parameters, np.asarray(both, dtype=np.float64))
+        parameters = parameters.turned(np.asarray(both, dtype=np.float64))
     correlated = not np.array_equal(between, np.eye(len(between)))
     return parameters._replace(loadings=loadings), between if correlated else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ from dlatent.arrays import Array, Block, Grid
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.fitted.grid import cells_named
-from dlatent.gaussian.likelihood import JointRequest, OneView, PartsFunction, block_results
+from dlatent.gaussian.likelihood import JointRequest, PartsFunction, block_results, of_view
 from dlatent.models.callbacks import shown
 from dlatent.models.inputs import Names, Pairing, Rows, TargetsLike, Views
 from dlatent.models.joint_views import joined_rows, named, pairing
@@ -80,7 +81,10 @@ def mapped(
     fitted = model._model
     if not isinstance(samples, JointSamples):
         view, data = samples
-        rows = OneView(function, model._number(view), fitted.parameters, fitted.specification)
+        number, parameters = model._number(view), fitted.parameters
+        rows = partial(
+            of_view, function=function, view=number, parameters=parameters, specification=fitted.specification
+        )
         known = model._known_view(view)
         return map_rows(data, rows, known, columns=columns, names=names, name=name, **run._asdict(), **axis)
     if run.out is not None:

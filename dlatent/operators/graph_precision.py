@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 from uuid import uuid4
 
 import numpy as np
@@ -285,11 +285,7 @@ class ProbeRows:
     start: int
     stop: int
     nbytes: int
-
-    @property
-    def collection(self) -> None:
-        """None: nothing is computed by Dask."""
-        return
+    collection: ClassVar[None] = None
 
     def load(self) -> Features:
         """The numbers of the probes (n, 1)."""

@@ -16,7 +16,8 @@ from math import comb
 import numpy as np
 import scipy.linalg as la
 import scipy.sparse as sp
-from scipy.spatial.distance import cdist
+from sklearn import config_context
+from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from dlatent.arrays import Array, Features
 from dlatent.containers import refuse_mask
@@ -59,16 +60,15 @@ class Kernel:
         """
         if self.function is not None:
             return _checked(self.function(x, y), (x.shape[0], y.shape[0]))
-        if self.name in ("rbf", "laplacian"):
-            distances = squared_distances(x, y) if self.name == "rbf" else manhattan_distances(x, y)
-            distances *= -self.gamma  # in place: fresh pages cost more than the arithmetic
-            return np.exp(distances, out=distances)
-        if self.name == "cosine":
-            products, lengths = inner_products(x, y), np.sqrt(squared_norms(x))[:, None] * np.sqrt(squared_norms(y))
-            # A row of zeros has no direction.
-            return np.asarray(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0.0))
-        product = inner_products(x, y) if self.shift is None else products_about([x], [y], self.shift)
-        return product if self.name == "linear" else np.asarray((self.gamma * product + self.coef0) ** self.degree)
+        if self.shift is not None:
+            return products_about([x], [y], self.shift)
+        from sklearn.metrics.pairwise import pairwise_kernels
+
+        if self.name == "rbf":
+            x, y = _near_zero(x, y)
+        numbers = {number: getattr(self, number) for number in NUMBERS.get(self.name, ())}
+        with config_context(assume_finite=True):
+            return np.asarray(pairwise_kernels(_wide(x), _wide(y), metric=self.name, **numbers))
 
     def diagonal(self, x: Features) -> Array:
         """k(x, x) of each row (n,)."""
@@ -105,12 +105,9 @@ def _checked(values: Array, shape: tuple[int, int]) -> Array:
     return kernel
 
 
-def inner_products(x: Features, y: Features) -> Array:
-    """⟨x, y⟩ of all pairs of rows (n, m), in float64."""
-    if isinstance(x, sp.csr_array) or isinstance(y, sp.csr_array):
-        product = x.astype(np.float64) @ y.astype(np.float64).T
-        return np.asarray(product.toarray() if sp.issparse(product) else product)
-    return np.asarray(x.astype(np.float64, copy=False) @ y.astype(np.float64, copy=False).T)
+def _wide(x: Features) -> Features:
+    """Rows in float64."""
+    return x.astype(np.float64, copy=False)
 
 
 def products_about(x: Sequence[Features], y: Sequence[Features], shift: Array) -> Array:
@@ -124,7 +121,8 @@ def products_about(x: Sequence[Features], y: Sequence[Features], shift: Array) -
     if any(isinstance(part, sp.csr_array) for part in (*x, *y)):
         if shift.any():
             x, y = [_about(part, shift) for part in x], [_about(part, shift) for part in y]
-        return np.vstack([np.hstack([inner_products(rows_of_x, other) for other in y]) for rows_of_x in x])
+        wide = [[safe_sparse_dot(_wide(a), _wide(b).T, dense_output=True) for b in y] for a in x]
+        return np.asarray(np.block(wide))
     rows, columns = (sum(part.shape[0] for part in parts) for parts in (x, y))
     width = x[0].shape[1]
     step = min(width, max(FEWEST_COLUMNS, COLUMN_BYTES // (8 * (rows + columns))))
@@ -150,36 +148,15 @@ def _moved_into(rows: Array, parts: Sequence[Features], columns: slice, shift: A
 
 def squared_norms(x: Features) -> Array:
     """‖x‖² of each row (n,), in float64."""
-    if isinstance(x, sp.csr_array):
-        entries = x.astype(np.float64)
-        squares: Array = np.asarray(entries.multiply(entries).sum(axis=1), dtype=np.float64).ravel()
-        return squares
-    wide = x.astype(np.float64, copy=False)
-    return np.asarray(np.einsum("ij,ij->i", wide, wide))
+    return np.asarray(row_norms(_wide(x), squared=True))
 
 
-def squared_distances(x: Features, y: Features) -> Array:
-    """‖x − y‖² of all pairs of rows (n, m); they are moved to near zero first, which keeps their digits, sparse ones
-    where their columns are far from it."""
-    if not sp.issparse(x) and not sp.issparse(y):
-        centre = np.asarray(y, dtype=np.float64).mean(axis=0)
-        x, y = x - centre, y - centre
-    elif (centre := far_columns(y)).any():
-        x, y = _about(x, centre), _about(y, centre)
-    squares = inner_products(x, y)
-    squares *= -2.0
-    squares += squared_norms(x)[:, None]
-    squares += squared_norms(y)
-    return np.maximum(squares, 0.0, out=squares)
-
-
-def manhattan_distances(x: Features, y: Features) -> Array:
-    """‖x − y‖₁ of all pairs of rows (n, m)."""
-    if sp.issparse(x) or sp.issparse(y):
-        from sklearn.metrics.pairwise import manhattan_distances as sparse_distances
-
-        return np.asarray(sparse_distances(sp.csr_matrix(x), sp.csr_matrix(y)), dtype=np.float64)
-    return np.asarray(cdist(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), "cityblock"))
+def _near_zero(x: Features, y: Features) -> tuple[Features, Features]:
+    """Rows whose differences are the same and keep their digits: those near zero, sparse ones where their columns are
+    far from it."""
+    sparse = sp.issparse(x) or sp.issparse(y)
+    centre = far_columns(y) if sparse else np.asarray(y, dtype=np.float64).mean(axis=0)
+    return (_about(x, centre), _about(y, centre)) if centre.any() else (x, y)
 
 
 def median_gamma(name: str, sample: Features) -> float:
@@ -188,12 +165,15 @@ def median_gamma(name: str, sample: Features) -> float:
     rbf: 1 / (2 m²), m² the median of ‖x − x'‖² over pairs of different rows; laplacian: 1 / m, m that of ‖x − x'‖₁;
     polynomial: 1 over the median of ‖x‖².  Errors: DataError where most rows are equal.
     """
+    from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
+
+    pairs = np.triu_indices(sample.shape[0], 1)
     if name == "polynomial":
         middle = float(np.median(squared_norms(sample)))
-    elif name in ("rbf", "laplacian"):
-        distances = squared_distances if name == "rbf" else manhattan_distances
-        between = distances(sample, sample)
-        middle = (2.0 if name == "rbf" else 1.0) * float(np.median(between[np.triu_indices(len(between), 1)]))
+    elif name == "rbf":
+        middle = 2.0 * float(np.median(euclidean_distances(*_near_zero(sample, sample), squared=True)[pairs]))
+    elif name == "laplacian":
+        middle = float(np.median(manhattan_distances(sample, sample)[pairs]))
     else:
         return 1.0
     if not middle > 0.0:

@@ -112,7 +112,7 @@ def test_the_bound_never_falls_and_is_what_the_model_says(model):
     assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
     assert lines[-1] == model.log_likelihood_
     counts = (~GONE).sum(axis=0).astype(float)
-    on = prior.turned(parameters_of(model), np.eye(6, 3))
+    on = parameters_of(model).turned(np.eye(6, 3))
     bound = model.score_samples(X).sum() - prior.divergence(on, counts, prior.Priors(np.zeros(X.shape[1])))
     assert model.log_likelihood_ == pytest.approx(bound, rel=1e-10)
 

@@ -218,16 +218,16 @@ def test_the_bound_does_not_know_the_axes_of_z(specification):
     x, p = rows(0.4), parameters_of(specification)
     turn = np.linalg.qr(np.random.default_rng(3).standard_normal((K, K)))[0]
     before = value(x, p, specification)
-    assert value(x, prior.turned(p, turn), specification) == pytest.approx(before, rel=1e-12)
+    assert value(x, p.turned(turn), specification) == pytest.approx(before, rel=1e-12)
     straight = prior.diagonal(p, counts(x))
     assert value(x, straight, specification) == pytest.approx(before, rel=1e-12)
     variance = prior.prior_variance(straight, counts(x))
     np.testing.assert_allclose(variance, np.diag(np.sort(np.diag(variance))[::-1]), atol=1e-12)
-    one, other = (canonical(q, specification) for q in (p, prior.turned(p, turn)))
+    one, other = (canonical(q, specification) for q in (p, p.turned(turn)))
     for mine, theirs in zip(one[:4], other[:4], strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-10)
     # Steps from both lead to one model.
-    ends = [prior.maximise_bound(found(x, q, specification), q, specification) for q in (p, prior.turned(p, turn))]
+    ends = [prior.maximise_bound(found(x, q, specification), q, specification) for q in (p, p.turned(turn))]
     for mine, theirs in zip(*(canonical(q, specification)[:4] for q in ends), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-9)
 
@@ -235,7 +235,7 @@ def test_the_bound_does_not_know_the_axes_of_z(specification):
 def test_statistics_are_turned_back_to_other_axes():
     x, p = rows(0.4), parameters_of(EACH)
     turn = np.linalg.qr(np.random.default_rng(3).standard_normal((K, K)))[0]
-    there = found(x, prior.turned(p, turn), EACH)
+    there = found(x, p.turned(turn), EACH)
     back, here = prior.turned_back(there, turn), found(x, p, EACH)
     for name in ("second", "cross", "latent"):
         np.testing.assert_allclose(getattr(back, name), getattr(here, name), rtol=1e-10, atol=1e-10)
@@ -247,7 +247,7 @@ def test_a_component_is_worth_what_the_bound_loses_without_it(part):
     x, p = rows(part), parameters_of(EACH)
     statistics = found(x, p, EACH)
     for k, worth in enumerate(prior.worth(statistics, p)):
-        without = prior.turned(p, np.delete(np.eye(K), k, axis=1))
+        without = p.turned(np.delete(np.eye(K), k, axis=1))
         assert worth == pytest.approx(value(x, p, EACH) - value(x, without, EACH), rel=1e-9)
 
 
@@ -297,7 +297,7 @@ def test_without_components_no_row_need_be_read():
     x, p = rows(0.4), parameters_of(EACH, k=0, priors=Priors(OFFSET))
     x = x - np.nanmean(x, axis=0)
     mine = prior.without_components(p, EACH, counts(x), np.nansum(x**2, axis=0))
-    theirs = found(x, prior.turned(p, np.zeros((0, 1))), EACH)
+    theirs = found(x, p.turned(np.zeros((0, 1))), EACH)
     np.testing.assert_allclose(mine.second[-1], theirs.second[-1], rtol=1e-12)
     np.testing.assert_allclose(mine.cross[-1], theirs.cross[-1], rtol=1e-12)
     np.testing.assert_allclose(mine.energy, theirs.energy, rtol=1e-12)

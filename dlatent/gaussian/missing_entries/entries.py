@@ -33,7 +33,7 @@ from dlatent.gaussian.missing_entries.observed import (
 )
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.views import check_rows
+from dlatent.gaussian.views import check_features
 from dlatent.operators.symmetric import inverted, packed_squares, triangle, unpacked
 
 
@@ -250,8 +250,7 @@ def block_complete_sums(block: Block, request: CompleteRequest) -> EntrySums:
 
     Raises DataError for NaN or infinity, and for all-zero rows where asked.
     """
-    sums = np.asarray(block.features.sum(axis=0, dtype=np.float64)).ravel()
-    check_rows(block, sums, refuse_zero_rows=request.refuse_zero_rows)
+    check_features(block, refuse_zero_rows=request.refuse_zero_rows)
     return block_entry_sums(block, request.shift)
 
 

@@ -33,7 +33,7 @@ from dlatent.operators.symmetric import packed_squares, triangle
 FOLDS = 10
 """Every tenth row belongs together: what is left without one of ten such sets tells the standard error."""
 
-RowsFunction = Callable[[Observed, Posterior, Parameters, Array], Array]
+RowsFunction = Callable[[Observed, Posterior], Array]
 
 
 def _each(
@@ -52,38 +52,36 @@ def _each(
     results = np.empty((x.shape[0], width))
     for at in chunks(x, len(weights.pairs) + 1):
         rows = observed(stacked(x[at], None if y is None else y[at]), known.mean, np.ones(len(noise)))
-        results[at] = function(rows, posterior(rows, weights), known, noise)
+        results[at] = function(rows, posterior(rows, weights))
     return results
-
-
-def _means(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
-    return about.mean.T
-
-
-def _likelihoods(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
-    constants = rows.spread(rows.masked((LOG_2PI + np.log(noise) + parameters.uncertainty(noise))[None])[0])
-    explained = np.einsum("in,in->n", about.projected, about.mean)
-    total = constants + rows.distances(1.0 / noise) + rows.spread(about.log_determinant) - explained
-    return np.asarray(-0.5 * total)[:, None]
-
-
-def _covariances(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
-    return rows.spread(about.covariance).reshape(-1, about.mean.shape[1]).T
 
 
 def scores(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """E[z | observed entries] (n, K) of rows (n, D) and, where given, targets (n, L′); 0 where nothing is observed."""
-    return _each(x, y, parameters, specification, _means, parameters.loadings.shape[1])
+    return _each(x, y, parameters, specification, lambda _, about: about.mean.T, parameters.loadings.shape[1])
 
 
 def log_likelihoods(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """log p of the observed entries of each row (n,), in nats; 0 where nothing is observed."""
-    return _each(x, y, parameters, specification, _likelihoods, 1)[:, 0]
+    noise = specification.per_feature(parameters.noise_variance)
+    constants = LOG_2PI + np.log(noise) + parameters.uncertainty(noise)
+
+    def likelihoods(rows: Observed, about: Posterior) -> Array:
+        width = rows.residuals.shape[1]
+        total = rows.spread(rows.masked(constants[None, :width])[0]) + rows.distances(1.0 / noise[:width])
+        explained = np.einsum("in,in->n", about.projected, about.mean)
+        return np.asarray(-0.5 * (total + rows.spread(about.log_determinant) - explained))[:, None]
+
+    return _each(x, y, parameters, specification, likelihoods, 1)[:, 0]
 
 
 def covariances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """Cov[z | observed entries] of each row, (n, K²) row by row."""
-    return _each(x, y, parameters, specification, _covariances, parameters.loadings.shape[1] ** 2)
+
+    def of_rows(rows: Observed, about: Posterior) -> Array:
+        return rows.spread(about.covariance).reshape(-1, about.mean.shape[1]).T
+
+    return _each(x, y, parameters, specification, of_rows, parameters.loadings.shape[1] ** 2)
 
 
 def posterior_rows(
@@ -92,7 +90,7 @@ def posterior_rows(
     """A function of the posterior means (n, K) and covariances (n, K, K) of rows given their observed features:
     (n, width)."""
 
-    def applied(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+    def applied(rows: Observed, about: Posterior) -> Array:
         return function(about.mean.T, np.moveaxis(rows.spread(about.covariance), -1, 0))
 
     return _each(x, None, parameters, specification, applied, width)
@@ -102,8 +100,8 @@ def bartlett(x: Features, y: Array | None, parameters: Parameters, specification
     """Bartlett's scores (n, K) from the observed entries of rows; NaN where these are fewer than the factors."""
     k = parameters.loadings.shape[1]
 
-    def unbiased(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
-        enough = rows.spread(rows.masked(np.ones((1, len(noise))))[0]) > k - 0.5
+    def unbiased(rows: Observed, about: Posterior) -> Array:
+        enough = rows.spread(rows.masked(np.ones((1, rows.residuals.shape[1])))[0]) > k - 0.5
         precision = np.linalg.inv(np.moveaxis(rows.spread(about.covariance), -1, 0)[enough]) - np.eye(k)
         scores = np.full((len(enough), k), np.nan)
         scores[enough] = np.linalg.solve(precision, about.projected.T[enough][:, :, None])[:, :, 0]
@@ -123,8 +121,7 @@ def imputed(x: Features, y: Array | None, parameters: Parameters, specification:
     """The rows (n, D) with every missing entry replaced by its mean given the observed ones."""
     filled = _expected(x, y, parameters, specification)
     if isinstance(x, sp.csr_array):
-        lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
-        filled[lines, x.indices] = x.data
+        filled[x.tocoo().coords] = x.data
         return filled
     return np.where(np.isnan(x), filled, x)
 
@@ -144,8 +141,7 @@ def imputed_variances(x: Features, y: Array | None, parameters: Parameters, spec
     variances = linear_variances(x, y, parameters, specification, known.loadings, known.loadings_covariance)
     variances += noise * (1.0 + known.uncertainty(noise))
     if isinstance(x, sp.csr_array):
-        lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
-        variances[lines, x.indices] = 0.0
+        variances[x.tocoo().coords] = 0.0
         return variances
     return np.where(np.isnan(x), variances, 0.0)
 
@@ -161,15 +157,21 @@ def linear_variances(
     """Var[w_jᵀz | observed entries] of each row (n, L), for loadings w_j (L, K), of covariances (L, K(K+1)/2) where
     these are uncertain."""
     first, second = triangle(loadings.shape[1])
-    doubled = np.where(first == second, 1.0, 2.0)
-    squares = packed_squares(loadings) if spread is None else packed_squares(loadings) + spread
-    twice, more = (squares * doubled).T, None if spread is None else (spread * doubled).T
+    twice, more = _forms(loadings, spread)
 
-    def variances(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
-        each = np.asarray(rows.spread(about.covariance[first, second]).T @ twice)
-        return each if more is None else each + (about.mean[first] * about.mean[second]).T @ more
+    def variances(rows: Observed, about: Posterior) -> Array:
+        each = np.asarray(rows.spread(about.covariance[first, second]).T @ twice.T)
+        return each if more is None else each + (about.mean[first] * about.mean[second]).T @ more.T
 
     return _each(x, y, parameters, specification, variances, len(loadings))
+
+
+def _forms(loadings: Array, spread: Array | None) -> tuple[Array, Array | None]:
+    """E[w_j w_jᵀ] and Σ_j, None where nothing is uncertain, packed: products with packed symmetric S are traces of
+    products with S."""
+    first, second = triangle(loadings.shape[1])
+    doubled, squares = np.where(first == second, 1.0, 2.0), packed_squares(loadings)
+    return (squares * doubled, None) if spread is None else ((squares + spread) * doubled, spread * doubled)
 
 
 class Hiding(NamedTuple):
@@ -249,17 +251,9 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     """How well the held-out cells of a block are predicted from its other cells and its targets; additive."""
     parameters, specification, hiding = request
     inside, k = specification.slices[0], parameters.loadings.shape[1]
-    loadings, mean = parameters.loadings[inside], parameters.mean[inside]
-    noise = specification.per_feature(parameters.noise_variance)[inside]
-    alone = noise * (1.0 + parameters.of(inside).uncertainty(noise))
-    first, second = triangle(k)
-    doubled, uncertain = np.where(first == second, 1.0, 2.0), parameters.loadings_covariance
-    more = (
-        np.zeros((1, len(first)))
-        if uncertain is None
-        else np.broadcast_to(uncertain, (len(parameters.loadings), len(first)))[inside] * doubled
-    )
-    twice = packed_squares(loadings) * doubled + more
+    seen, noise = parameters.of(inside), specification.per_feature(parameters.noise_variance)[inside]
+    alone = noise * (1.0 + seen.uncertainty(noise))
+    (first, second), (twice, more) = triangle(k), _forms(seen.loadings, seen.loadings_covariance)
     sums = np.zeros(3)
     for at in chunks(block.features, k * k + k):
         x, y = block.features[at], None if block.targets is None else block.targets[at]
@@ -267,10 +261,11 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
         rest = hidden(x, block.start + at.start, hiding)
         z = scores(rest, y, parameters, specification)
         spread = covariances(rest, y, parameters, specification)[:, first * k + second]
-        away = values - mean[columns] - np.einsum("ik,ik->i", z[rows], loadings[columns])
+        away = values - seen.mean[columns] - np.einsum("ik,ik->i", z[rows], seen.loadings[columns])
         variance = alone[columns] + np.einsum("ik,ik->i", spread[rows], twice[columns])
-        if uncertain is not None:
-            variance += np.einsum("ik,ik->i", packed_squares(z)[rows], more[columns])
+        if more is not None:
+            each = np.broadcast_to(more, twice.shape)[columns]
+            variance += np.einsum("ik,ik->i", packed_squares(z)[rows], each)
         known = ~np.isnan(away)
         away, variance = away[known], variance[known]
         value = -0.5 * float((LOG_2PI + np.log(variance) + away**2 / variance).sum())

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block
-from dlatent.gaussian.expectation import LOG_2PI, projection
+from dlatent.gaussian.expectation import expect_part, projection_of
 from dlatent.gaussian.missing_entries.entries import Entries, EntryRequest, PairSums
 from dlatent.gaussian.missing_entries.observed import chunks, mask_buckets, observed, rows_of
 from dlatent.gaussian.moments import PatternMoments, recentred
@@ -90,23 +90,18 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         if not len(at):
             continue
         moments = recentred(PatternMoments(float(count), total[at], gram[np.ix_(at, at)]), parameters.mean[at])
-        seen = parameters.of(at)
-        about = projection(seen.loadings, noise[at], seen.loadings_covariance)
-        gram_b = moments.gram @ about.coefficients.T
-        mean = about.coefficients @ moments.total
-        joint = np.block([[count * about.covariance + about.coefficients @ gram_b, mean[:, None]], [mean, count]])
-        squares = np.diag(moments.gram)
-        explained = float(np.sum(gram_b * (parameters.loadings[at] / noise[at, None])))
-        constant = len(at) * LOG_2PI + about.constant + seen.uncertainty(noise[at]).sum()
-        value -= 0.5 * (count * constant + (squares / noise[at]).sum() - explained)
-        packed[:, at] += joint[first, second][:, None]
-        latent += joint[first, second]
-        cross[:k, at] += gram_b.T
-        cross[k, at] += moments.total
-        energy[at] += squares
+        about, seen = projection_of(parameters, noise, at), parameters.of(at)._replace(mean=np.zeros(len(at)))
+        expected = expect_part(moments, about, seen, noise[at])
+        each = expected.second[first, second]
+        packed[:, at] += each[:, None]
+        latent += each
+        cross[:, at] += expected.cross.T
+        energy[at] += expected.energy
+        value += expected.log_likelihood
         if parameters.loadings_covariance is not None:
             variance = np.diag(about.covariance)
-            evidence += count * np.log(variance) + np.einsum("kj,jk->k", about.coefficients, gram_b) / variance
+            explained = np.einsum("kj,jk->k", about.coefficients, expected.cross[:, :k])
+            evidence += count * np.log(variance) + explained / variance
     return Entries(packed, cross, energy, latent, value, evidence)
 
 

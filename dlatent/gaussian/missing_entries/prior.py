@@ -122,14 +122,6 @@ def packed(matrices: Array) -> Array:
     return np.ascontiguousarray(matrices[:, first, second])
 
 
-def turned(parameters: Parameters, by: Array) -> Parameters:
-    """The parameters for z → A⁻¹z: W A, and AᵀΣ_jA, with A (K, K′); columns of A that are left out leave components
-    out."""
-    spread = parameters.loadings_covariance
-    spread = None if spread is None else congruent(spread, by)
-    return parameters._replace(loadings=parameters.loadings @ by, loadings_covariance=spread)
-
-
 def prior_variance(parameters: Parameters, counts: Array) -> Array:
     """The best V (K, K), from the features that some row observes."""
     assert parameters.loadings_covariance is not None
@@ -159,9 +151,9 @@ def axes_of(parameters: Parameters, counts: Array) -> Array:
 
 def diagonal(parameters: Parameters, counts: Array) -> Parameters:
     """The model with V diagonal and decreasing, without the axes that have none."""
-    straight = turned(parameters, axes_of(parameters, counts))
+    straight = parameters.turned(axes_of(parameters, counts))
     values = np.diag(prior_variance(straight, counts))
-    return turned(straight, np.eye(len(values))[:, values > len(values) * np.finfo(float).eps * values.max()])
+    return straight.turned(np.eye(len(values))[:, values > len(values) * np.finfo(float).eps * values.max()])
 
 
 def means_of(parameters: Parameters, offset: Array, chosen: npt.NDArray[np.bool_]) -> Means:
@@ -276,7 +268,7 @@ def maximise_bound(
     root = la.cholesky(_about(latent, shift) / latent[k, k], lower=True)
     if priors.variance is not None:
         root = _balanced(root, fitted, counts, float(latent[k, k]), priors.variance)
-    return turned(fitted, root)
+    return fitted.turned(root)
 
 
 def _balanced(root: Array, parameters: Parameters, counts: Array, rows: float, variance: float) -> Array:
@@ -299,7 +291,7 @@ def bound_gradient(
     k, counts = parameters.loadings.shape[1], sums.second[-1]
     noise = specification.per_feature(parameters.noise_variance)
     pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
-    free_part = turned(parameters, np.eye(k, free))
+    free_part = parameters.turned(np.eye(k, free))
     pulled[:, :free] = free_part.loadings @ np.linalg.inv(_given_or(prior_variance(free_part, counts), priors))
     pulled[counts < SEEN] = 0.0
     uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(sums.second, k + 1)[:k, :k]) / noise

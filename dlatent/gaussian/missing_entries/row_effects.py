@@ -11,7 +11,7 @@ import scipy.linalg as la
 
 from dlatent.gaussian.maximisation import expanded
 from dlatent.gaussian.missing_entries.entries import Entries, maximise_entries
-from dlatent.gaussian.missing_entries.prior import EVIDENCE, Priors, maximise_bound, turned
+from dlatent.gaussian.missing_entries.prior import EVIDENCE, Priors, maximise_bound
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
 from dlatent.operators.symmetric import triangle, unpacked
@@ -23,13 +23,13 @@ SMALLEST_LEVEL = 0.1
 def others(parameters: Parameters, specification: Specification) -> Parameters:
     """The parameters without the component of the levels, where there is one."""
     k = parameters.loadings.shape[1]
-    return turned(parameters, np.eye(k, k - 1)) if specification.row_effects else parameters
+    return parameters.turned(np.eye(k, k - 1)) if specification.row_effects else parameters
 
 
 def with_level(parameters: Parameters, level: float) -> Parameters:
     """The parameters with a last component of the loadings τ, of which nothing is uncertain."""
     k = parameters.loadings.shape[1]
-    wider = turned(parameters, np.eye(k, k + 1))
+    wider = parameters.turned(np.eye(k, k + 1))
     wider.loadings[:, k] = level
     return wider
 
@@ -53,7 +53,7 @@ def filled(parameters: Parameters, specification: Specification) -> Parameters:
     if on == wanted:
         return parameters
     places = [*range(on - 1), wanted - 1] if specification.row_effects else range(on)
-    return turned(parameters, np.eye(wanted)[list(places)])
+    return parameters.turned(np.eye(wanted)[list(places)])
 
 
 def without_level(sums: Entries, level: float) -> Entries:

@@ -30,7 +30,6 @@ from dlatent.gaussian.missing_entries.prior import (
     diagonal,
     divergence,
     maximise_bound,
-    turned,
     turned_back,
     with_prior,
     without_components,
@@ -150,13 +149,13 @@ class BoundEM(EntriesEM):
     def seen(self, point: Parameters) -> Parameters:
         """A point along the axes of the prior."""
         self.axes = axes_of(others(point, self.specification), self.units.counts)
-        return self._changed(point, lambda rest: turned(rest, self.axes))
+        return self._changed(point, lambda rest: rest.turned(self.axes))
 
     def judged(self, entries: Entries, point: Parameters) -> tuple[Parameters, float]:
         """The EM image of a point, and the bound there; also what components along the axes of the prior are worth, and
         how sure they are."""
         counts, rest = self.units.counts, others(point, self.specification)
-        straight = turned(rest, self.axes)
+        straight = rest.turned(self.axes)
         if self.priors.variance is None:
             self.worths, self.certain = worth(entries, straight), certainty(straight, counts)
         else:
@@ -212,9 +211,9 @@ class BoundEM(EntriesEM):
         """The point without components: all the useless ones, where the bound is then higher, else the worst."""
         self.due = max(self.due, len(self.history) + AGAIN)
         axes, worst = self.axes, self.worths.argmin()
-        left = self._changed(point, lambda rest: turned(rest, axes[:, ~useless]))
+        left = self._changed(point, lambda rest: rest.turned(axes[:, ~useless]))
         if useless.sum() > 1 and self.step(left)[1] < value:
-            return self._changed(point, lambda rest: turned(rest, np.delete(axes, worst, axis=1)))
+            return self._changed(point, lambda rest: rest.turned(np.delete(axes, worst, axis=1)))
         return left
 
     @property

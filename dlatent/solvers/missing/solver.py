@@ -28,7 +28,7 @@ from dlatent.gaussian.missing_entries.patterns import (
     distinct,
     few_buckets,
 )
-from dlatent.gaussian.missing_entries.prior import diagonal, prior_variance, turned
+from dlatent.gaussian.missing_entries.prior import diagonal, prior_variance
 from dlatent.gaussian.missing_entries.row_effects import filled, others, start_with_level
 from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.specification import Specification
@@ -287,7 +287,7 @@ def _with_fewer(data: EntryData, task: Task, rows: Array | None, start: Paramete
     while improved and best.loadings.shape[1] > 1:
         straight = diagonal(best, units.counts)
         size = straight.loadings.shape[1]
-        without = [climbed(turned(straight, np.delete(np.eye(size), k, axis=1))) for k in range(size)[-LEFT_OUT:]]
+        without = [climbed(straight.turned(np.delete(np.eye(size), k, axis=1))) for k in range(size)[-LEFT_OUT:]]
         height, best = _best([(value, best), *without])
         improved, value = height > value, height
     return best if best.loadings.shape[1] else start
