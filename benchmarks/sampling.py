@@ -18,7 +18,7 @@ INTERVAL = 0.004
 ENGINE, LIBRARY = "dlatent.engine.", "dlatent."
 TASKS = {
     "fold.run_group", "pairs.meet", "pairs.meet_once", "pairs.finish", "pairs.tiles",
-    "edges.project", "edges.spread", "edges.fold_rows",
+    "edges.project", "edges.spread", "edges.fold_met",
 }  # fmt: skip
 """Functions of the engine that work on blocks, whose seconds the engine counts as busy."""
 JOINING, PASS, LOADING, WAITING = {"fold.join"}, "base._passed", "fold._load", "fold.read_ahead"

@@ -29,7 +29,7 @@ from dlatent.engine.cache import CACHE, measured
 from dlatent.engine.fold import Share, Tally, Work, block_of, folded, read_ahead, run_group
 from dlatent.engine.group import Group
 from dlatent.engine.task_graph import Draft, Layout, Ref, TaskGraph
-from dlatent.operators.sparse import add_coordinates
+from dlatent.operators.sparse import add_coordinates, stacked
 from dlatent.passes import MET_ENTRIES, Edges
 
 
@@ -83,8 +83,9 @@ def edges_graph(layout: Layout, edges: Edges, needs: Sequence[Sequence[int]]) ->
     for hop in range(1, edges.hops):
         last = [draft.add(spread, values=(hop,), reads=False, **with_neighbours(group)) for group in range(len(first))]
         near = packed(last)
-    fold, reads = fold_met if edges.features else fold_rows, edges.features
-    return draft.tree(lambda group: draft.add(fold, steps=1, reads=reads, **with_neighbours(group)), len(first))
+    return draft.tree(
+        lambda group: draft.add(fold_met, steps=1, reads=edges.features, **with_neighbours(group)), len(first)
+    )
 
 
 def survey_graph(layout: Layout) -> TaskGraph:
@@ -117,13 +118,17 @@ def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
 
 def spread(work: Work, hop: int, group: Group, first: Share, last: Share, *near: Packed) -> Share:
     """R_k of a group at hop k from its own R₀ and R_{k−1} and those of the groups that it has edges to."""
-    return _hop(work, hop, *pieces_of(work, group), first, last, near)
+    total, _, tally = _hop(work, hop, group, first, last, near)
+    return total, tally
 
 
 def _hop(
-    work: Work, hop: int, pieces: Sequence[GroupEdges], read: int, first: Share, last: Share, near: Sequence[Packed]
-) -> Share:
-    started, met = perf_counter(), _met_groups(pieces, near)
+    work: Work, hop: int, group: Group, first: Share, last: Share, near: Sequence[Packed]
+) -> tuple[Rows, Array | None, Tally]:
+    """What `spread` gives, and where the graph is normalised the degrees between its parts."""
+    started, shares = perf_counter(), None
+    pieces, read = pieces_of(work, group)
+    met = _met_groups(pieces, near)
     with pinned():
         total = _edges(work).keep(first[0], last[0], hop, work.pass_.parameters)
         if _edges(work).normalised:
@@ -131,7 +136,7 @@ def _hop(
             total = _scaled(add_neighbours(_scaled(total, shares), pieces, met), 1.0 / shares)
         else:
             total = add_neighbours(total, pieces, met)
-    return total, last[1].plus(Tally(bytes_read=read)).since(started)
+    return total, shares, last[1].plus(Tally(bytes_read=read)).since(started)
 
 
 def _met_groups(pieces: Sequence[GroupEdges], near: Sequence[Packed]) -> list[Rows]:
@@ -140,29 +145,18 @@ def _met_groups(pieces: Sequence[GroupEdges], near: Sequence[Packed]) -> list[Ro
     return [rows[piece.group] for piece in pieces]
 
 
-def _meet(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> tuple[Exchanged, Tally]:
-    """The last hop of a group, for a fold that follows."""
-    pieces, read = pieces_of(work, group)
-    met, tally = _hop(work, _edges(work).hops, pieces, read, first, last, near)
-    if not _edges(work).normalised:
-        return Exchanged(first[0], met), tally
-    roots = np.sqrt(degrees(pieces, met.shape[0]))
-    return Exchanged(_scaled(first[0], roots), _scaled(met, roots)), tally
-
-
 def fold_met(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> Share:
     """The last hop, and the fold over the blocks of the group."""
-    exchanged, tally = _meet(work, group, first, last, *near)
-    statistic, cost = run_group(work, group, exchanged)
-    return statistic, tally.plus(cost)
-
-
-def fold_rows(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> Share:
-    """The last hop and the fold where that needs no features: nothing is read."""
-    if isinstance(first[0], sp.csr_array):
+    if isinstance(first[0], sp.csr_array) and not _edges(work).features:
         return _fold_sparse_rows(work, group, first, last, *near)
-    exchanged, tally = _meet(work, group, first, last, *near)
-    started, total = perf_counter(), None
+    met, shares, tally = _hop(work, _edges(work).hops, group, first, last, near)
+    started, total, sent = perf_counter(), None, first[0]
+    if shares is not None:
+        sent, met = (_scaled(rows, np.sqrt(shares)) for rows in (sent, met))
+    exchanged = Exchanged(sent, met)
+    if _edges(work).features:
+        total, cost = run_group(work, group, exchanged)
+        return total, tally.plus(cost)
     with pinned():
         for position, source in enumerate(group.blocks):
             block = block_of(group, position, np.empty((source.stop - source.start, 0)), exchanged)
@@ -315,12 +309,3 @@ def traffic_of(survey: npt.NDArray[np.int64], rows: Sequence[int], homes: Sequen
         travelling += int(sizes[wanted].sum())
         reach = max(reach, int(sizes[wanted | at_home].sum()))
     return Traffic(travelling, reach)
-
-
-def stacked(rows: Sequence[Rows]) -> Rows:
-    """Rows one below the other, in memory that numerical libraries find aligned."""
-    if len(rows) == 1:
-        return rows[0]
-    if any(isinstance(each, sp.csr_array) for each in rows):
-        return sp.csr_array(sp.vstack(cast("Sequence[sp.csr_array]", rows), format="csr"))
-    return np.concatenate(cast("Sequence[Array]", rows))

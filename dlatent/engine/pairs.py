@@ -53,49 +53,34 @@ def pairs_graph(layout: Layout) -> TaskGraph:
             share = (ref,)
         return share[0]
 
-    return draft.tree(_each(cut, values), len(every))
+    return draft.tree(_each(cut, values).__getitem__, len(every))
 
 
 def mutual_graph(layout: Layout) -> TaskGraph:
     """Every two groups meet once, and where there are many, several with several; tasks of those add what they gain, a
     few meetings at a time and in order."""
-    draft, cut = Draft(), stretches(len(layout.homes))
-    homes = [layout.homes[groups[0]] for groups in cut]
-    place, shares, waiting = meeting_places(homes), dict[range, Ref](), defaultdict[range, list[Ref]](list)
-
-    def collect(groups: range) -> None:
-        before = (shares.pop(groups),) if groups in shares else ()
-        home, inputs = layout.homes[groups[0]], (*before, *waiting.pop(groups))
-        shares[groups] = draft.add(gain, inputs=inputs, home=home, updates=True)
-
-    def last(groups: range) -> Ref:
-        if groups in waiting:
-            collect(groups)
-        share, home = shares.pop(groups), layout.homes[groups[0]]
-        return draft.add(finish, groups=(groups,), inputs=(share,), home=home, updates=True)
-
+    draft, cut, gains = Draft(), stretches(len(layout.homes)), defaultdict[range, list[Ref]](list)
+    place = meeting_places([layout.homes[groups[0]] for groups in cut])
     for one, other in meetings(len(cut)):
         groups, met = cut[one], cut[other]
         steps = len(meetings(len(groups))) if one == other else len(groups) * len(met)
         ref = draft.add(meet_once, groups=(groups, met), home=place(one, other), steps=steps)
         for side, number in enumerate(sorted({one, other})):
-            waiting[cut[number]].append(ref._replace(at=side))
-            if len(waiting[cut[number]]) == FAN_IN:  # few, as they wait in memory; several, as each time is a task
-                collect(cut[number])
-    return draft.tree(_each(cut, last), len(layout.homes))
+            gains[cut[number]].append(ref._replace(at=side))
+
+    def last(groups: range) -> Ref:
+        share, gained, home = tuple[Ref, ...](), gains[groups], layout.homes[groups[0]]
+        for at in range(0, len(gained), FAN_IN):  # few, as they wait in memory; several, as each time is a task
+            share = (draft.add(gain, inputs=(*share, *gained[at : at + FAN_IN]), home=home, updates=True),)
+        return draft.add(finish, groups=(groups,), inputs=share, home=home, updates=True)
+
+    return draft.tree(_each(cut, last).__getitem__, len(layout.homes))
 
 
-def _each(cut: Sequence[range], make: Callable[[range], Ref]) -> Callable[[int], Ref]:
-    """The share of each group, from tasks that give those of several; asked for in the order of the groups."""
-    refs = dict[range, Ref]()
-
-    def leaf(group: int) -> Ref:
-        groups = cut[group // len(cut[0])]
-        if groups not in refs:
-            refs[groups] = make(groups)
-        return refs[groups]._replace(at=group - groups[0])
-
-    return leaf
+def _each(cut: Sequence[range], make: Callable[[range], Ref]) -> list[Ref]:
+    """The share of each group, from tasks that give those of several."""
+    shares = list(map(make, cut))
+    return [share._replace(at=at) for share, groups in zip(shares, cut, strict=True) for at in range(len(groups))]
 
 
 def tiles_graph(layout: Layout) -> TaskGraph:
@@ -167,18 +152,11 @@ def meet_once(work: Work, groups: Sequence[Group], others: Sequence[Group]) -> t
     gained = dict[int, Any]()
     same = others[0].index == groups[0].index
 
-    def give(block: Block, value: Any) -> None:
-        known = block.index in gained
-        # As in every fold, the first value may alias cached blocks or the parameters.
-        gained[block.index] = _pairs(work).along(gained[block.index], value) if known else owned(value)
-
-    function: Any = work.pass_.map
-
     def introduce(a: Block, b: Block) -> None:
-        left, right = function(a, b, work.pass_.parameters)
-        give(a, left)
-        if a.index != b.index:
-            give(b, right)
+        left, right = _called(work, a, b)
+        for number, value in {b.index: right, a.index: left}.items():  # a block that meets itself takes the first
+            # As in every fold, the first value may alias cached blocks or the parameters.
+            gained[number] = _pairs(work).along(gained[number], value) if number in gained else owned(value)
 
     with pinned():
         for number, group in enumerate(groups):

@@ -18,8 +18,9 @@ from dlatent.fitted.linear import Linear
 from dlatent.fitted.room import SHARE
 from dlatent.fitted.rows import Complete, KernelRows
 from dlatent.fitted.stored import Values, fact, part, stored
-from dlatent.gaussian.kernel import KernelMap, stacked
+from dlatent.gaussian.kernel import KernelMap
 from dlatent.operators.kernels import NAMES, Kernel
+from dlatent.operators.sparse import stacked
 from dlatent.stores.rows import held
 from dlatent.stores.schema import Variable
 

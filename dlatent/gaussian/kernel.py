@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, BlockSource, Features, Integers, add
 from dlatent.errors import DataError
@@ -170,14 +169,6 @@ def block_survey(block: Block, request: SurveyRequest) -> tuple[Features, ...]:
     check_features(block, refuse_zero_rows=request.refuse_zero_rows)
     inside = request.chosen[(request.chosen >= block.start) & (request.chosen < block.start + block.rows)]
     return (block.features[inside - block.start],) if len(inside) else ()
-
-
-def stacked(parts: tuple[Features, ...]) -> Features:
-    """Pieces of rows as one matrix, sparse if they are."""
-    sparse = [part for part in parts if isinstance(part, sp.csr_array)]
-    if sparse:
-        return sp.csr_array(sp.vstack(sparse, format="csr"))
-    return np.vstack([np.asarray(part) for part in parts])
 
 
 def block_diagonal(block: Block, kernel: Kernel) -> tuple[Array, ...]:

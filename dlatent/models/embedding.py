@@ -18,11 +18,11 @@ from dlatent.errors import ConvergenceWarning, DataError, DataWarning
 from dlatent.fitted.embedding import Embedding, FittedView, TrainingViews
 from dlatent.fitted.fit import Fit, Report
 from dlatent.fitted.grid import cells_named
-from dlatent.gaussian.kernel import stacked
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.features import outside
 from dlatent.models.task import FitRun, initial_mean, sound_algebra
+from dlatent.operators.sparse import stacked
 from dlatent.order import groups
 from dlatent.solvers.lle.fit import Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
 from dlatent.solvers.lle.near_pairs import Neighbours

@@ -7,7 +7,7 @@ of its mean is larger than its variance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -25,6 +25,7 @@ FAR = 100.0
 """The square of a mean is so many variances where a column is far from zero: two digits of its variance are lost there,
 and fewer than one row in a hundred can lack the entry."""
 
+F = TypeVar("F", bound=Features)
 X = TypeVar("X", sp.csr_array, sp.csc_array)
 
 
@@ -77,6 +78,13 @@ def by_rows(x: Features) -> Features:
     if not isinstance(held, Columns):
         return x
     return sp.csr_array(sp.vstack([piece.tocsr() for piece in held.pieces], format="csr"))
+
+
+def stacked(parts: Sequence[F]) -> F:
+    """Pieces of rows one below the other, sparse if they are, in memory that numerical libraries find aligned."""
+    pieces: Any = parts
+    sparse = isinstance(pieces[0], sp.csr_array)
+    return cast(F, sp.csr_array(sp.vstack(pieces, format="csr")) if sparse else np.concatenate(pieces))
 
 
 def rows_about(x: Features, shift: Array) -> tuple[Features, Array]:

@@ -173,7 +173,7 @@ def test_statistics_of_the_choice_stay_within_their_bound(monkeypatch):
     def noted(of):
         def fold(block, request):
             made = of(block, request)
-            found.append(sum(array.size for array in (*made[0], *made[1]) if array.ndim == 2))
+            found.append(made[0].size)
             return made
 
         return fold

@@ -13,7 +13,6 @@ from dlatent.solvers.smoothing import statistics as smoothing_sums
 from dlatent.solvers.smoothing.choice import _pass
 from dlatent.solvers.smoothing.statistics import (
     FOLDS,
-    ScoreSums,
     SmoothingRequest,
     compared,
     fold_predicted,
@@ -63,14 +62,15 @@ def entries(request, monkeypatch):
 @pytest.mark.parametrize("kind", CASES)
 def test_products_are_those_of_the_formed_filter(kind):
     x, shift = CASES[kind]
-    found = run(fold_smoothed, SmoothingRequest(SMOOTHINGS, 2, True, HIDING, shift, DIRECTIONS), x)
+    moved, sums = run(fold_smoothed, SmoothingRequest(SMOOTHINGS, 2, True, HIDING, shift, DIRECTIONS), x)
+    parts, weights = np.split(moved, 3, axis=1), np.split(sums, 3)
     rows = with_hidden(x, shift) - shift
     for at, smoothing in enumerate(SMOOTHINGS):
         weighted = smooth(smoothing) @ smooth(smoothing)
         expected = rows.T @ weighted @ rows @ DIRECTIONS[at]
-        np.testing.assert_allclose(found.product[at], expected, rtol=1e-9, atol=1e-10 * abs(expected).max())
-        np.testing.assert_allclose(found.total[at], rows.T @ weighted.sum(axis=1), rtol=1e-9, atol=1e-9)
-        assert found.weight[at] == pytest.approx(weighted.sum(), rel=1e-12)
+        np.testing.assert_allclose(parts[at][:, :-1], expected, rtol=1e-9, atol=1e-10 * abs(expected).max())
+        np.testing.assert_allclose(parts[at][:, -1], rows.T @ weighted.sum(axis=1), rtol=1e-9, atol=1e-9)
+        assert weights[at][-1] == pytest.approx(weighted.sum(), rel=1e-12)
 
 
 def formed_scores(smoothing, x, shift, v, mean):
@@ -83,7 +83,7 @@ def test_rows_are_made_of_scores_as_far_as_hidden_cells_say(kind):
     x, shift = CASES[kind]
     means = tuple(shift + RNG.normal(size=FEATURES) for _ in SMOOTHINGS)
     request = SmoothingRequest(SMOOTHINGS, 2, False, HIDING, shift, DIRECTIONS, means)
-    maps = score_maps(run(fold_scores, request, x), HIDING.part)
+    maps = score_maps(*run(fold_scores, request, x), HIDING.part)
     rows = with_hidden(x, shift) - shift
     hidden = np.where(places(), (x.toarray() if sp.issparse(x) else x) - shift, 0.0) / 0.2
     signs = set[float]()
@@ -101,16 +101,15 @@ def test_rows_are_made_of_scores_as_far_as_hidden_cells_say(kind):
 def test_directions_of_scores_that_do_not_vary_are_left_out():
     shift, twice = CASES["dense"][1], np.eye(FEATURES)[:, [0, 0, 1]]
     found = run(fold_scores, SmoothingRequest((1.0,), 2, False, HIDING, shift, (twice,), (shift,)), DENSE)
-    (made,), (alone,) = score_maps(found, 0.2), score_maps(without_second(found), 0.2)
+    (made,), (alone,) = score_maps(*found, 0.2), score_maps(*without_second(*found), 0.2)
     np.testing.assert_allclose(made[:, 0] + made[:, 1], alone[:, 0], rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(made[:, 2:], alone[:, 1:], rtol=1e-8, atol=1e-10)
 
 
-def without_second(sums):
+def without_second(moved, grams):
     """The sums without those of the second column of the scores."""
     keep = [0, 2, 3]
-    (seen,), (all_cells,), (gram,) = sums
-    return ScoreSums((seen[:, keep],), (all_cells[:, keep],), (gram[np.ix_(keep, keep)],))
+    return moved[:, :, keep], grams[:, keep][:, :, keep]
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -41,7 +41,7 @@ def in_blocks(x, k, sizes, single=False, sparse=False):
     made = sp.csr_array if sparse else np.asarray
     blocks = [Block(i, int(a), made(x[a:b])) for i, (a, b) in enumerate(pairwise(ends))]
     shift = np.zeros(x.shape[1]) if sparse else x.mean(axis=0, dtype=np.float64)
-    first = NeighbourRequest.first(k, shift, np.eye(x.shape[1])[:, :6])
+    first = NeighbourRequest(k, shift, np.eye(x.shape[1])[:, :6])
     parts = [block_bounds(block, first)[0] for block in blocks]
     bounds, order = (np.concatenate([getattr(part, name) for part in parts]) for name in ("bounds", "order"))
     request = first._replace(bounds=bounds, order=order, single=single)
@@ -171,4 +171,4 @@ def test_nan_is_named():
     x = np.ones((5, 3))
     x[2, 1] = np.nan
     with pytest.raises(DataError, match="row 12, column 1"):
-        block_bounds(Block(1, 10, x), NeighbourRequest.first(2, np.zeros(3), np.eye(3)))
+        block_bounds(Block(1, 10, x), NeighbourRequest(2, np.zeros(3), np.eye(3)))

@@ -94,7 +94,7 @@ class GraphSamples:
         product = centred_product(_side_by_side(parts), directions[0], self.known)
         if not self._relation.precision.squared:
             require_semidefinite(directions[0].T @ product, self.known.sums.energy)
-        return (pattern_products(product, directions, self.known, sums=sums),)
+        return (pattern_products(product, directions, self.known.sums, sums=sums),)
 
     def about(self, directions: Array, rest: Array, targets: Array) -> tuple[Array, CentredSums]:
         """(X−μ)ᵀΔ(X−μ)V and the sums, features about μ, which is the shift and the `rest` (D,), targets about `targets`
@@ -135,8 +135,8 @@ class GraphSamples:
 
     def log_likelihood(self, parameters: Parameters, specification: Specification) -> float:
         """The log-likelihood of all samples at parameters about the weighted mean, without ½ D log|Δ|."""
-        (products,) = self.products((parameters.loadings[: len(self._shift)],), False)
-        return expect_graph(products.product[0], parameters, self.known.sums, specification).log_likelihood
+        (products,) = self.products(_loadings(parameters, specification), False)
+        return expect_graph(products, parameters, self.known.sums, specification).log_likelihood
 
     def about_zero(self, parameters: Parameters) -> Parameters:
         """The parameters with their mean about zero; it was about the weighted one."""
@@ -154,8 +154,8 @@ class GraphSamples:
         floored = specification.with_floors(noise_floors(task, variances, mean))
 
         def step(parameters: Parameters) -> tuple[Parameters, float]:
-            (products,) = self.products((parameters.loadings[:width],), False)
-            latent = expect_graph(products.product[0], parameters, sums, floored)
+            (products,) = self.products(_loadings(parameters, specification), False)
+            latent = expect_graph(products, parameters, sums, floored)
             return maximise((latent,), floored, expand=False), latent.log_likelihood
 
         start = em_start(floored, variances, task.random_state) if start is None else start
@@ -227,6 +227,11 @@ def require_semidefinite(inner: Array, total: float) -> None:
         )
 
 
+def _loadings(parameters: Parameters, specification: Specification) -> tuple[Array, ...]:
+    """The loadings of each view."""
+    return tuple(parameters.loadings[at] for at in specification.slices)
+
+
 def _side_by_side(parts: list[GraphProducts]) -> Array:
     """The columns of all passes."""
     return np.hstack([part.product for part in parts])
@@ -245,8 +250,10 @@ def graph_log_likelihood(task: Task, plan: Plan, parameters: Parameters, run: Ru
     data = GraphSamples(task, plan, shift, run)
     if data.partly:
         return partly_labelled_log_likelihood(data.grams(targets), parameters, task.specification)
-    product, sums = data.about(parameters.loadings[:width], mean - shift, targets)
-    return expect_graph(product, parameters, sums, task.specification).log_likelihood
+    directions = _loadings(parameters, task.specification)
+    product, sums = data.about(directions[0], mean - shift, targets)
+    products = pattern_products(product, directions, sums)
+    return expect_graph(products, parameters, sums, task.specification).log_likelihood
 
 
 class PartlyLabelledGrams(NamedTuple):

@@ -133,23 +133,22 @@ def fold_energy(block: Block, request: GraphRequest) -> float:
     assert block.exchanged is not None
     assert request.columns is not None
     first, met = block.exchanged
-    precision = request.precision
+    return float(_weighted(_inner, first, met, request.precision))
+
+
+def _weighted(product: Callable[[Any, Any], Any], first: Rows, met: Rows, precision: SamplePrecision) -> Any:
+    """A product of rows with ΔR, from R and what came of it after the hops of F, or of Δ."""
+    factor = precision.factor(precision.hops)
     if not precision.squared:
-        return precision.factor(precision.hops) * _inner(first, met)
-    return precision.gamma * _square(first) + precision.factor(precision.hops) ** 2 * _square(met)
+        return factor * product(first, met)
+    return precision.gamma * product(first, first) + factor**2 * product(met, met)
 
 
-def _square(rows: Rows) -> float:
-    """Σ‖r_i‖²."""
-    values = rows.data if isinstance(rows, sp.csr_array) else rows.ravel()
-    return float(values @ values)
-
-
-def _inner(rows: Rows, met: Rows) -> float:
+def _inner(rows: Any, others: Any) -> float:
     """Σ r_iᵀr'_i."""
-    if not isinstance(rows, sp.csr_array):
-        return float(rows.ravel() @ cast(Array, met).ravel())
-    return float(rows.multiply(cast(sp.csr_array, met)).sum())
+    if isinstance(rows, np.ndarray):
+        return float(rows.ravel() @ others.ravel())
+    return float(rows.data @ rows.data if rows is others else rows.multiply(others).sum())
 
 
 def moment_rows(block: Block, request: GraphRequest) -> Array:
@@ -166,12 +165,7 @@ def moment_rows(block: Block, request: GraphRequest) -> Array:
 
 def fold_moments(block: Block, request: GraphRequest) -> Array:
     """RᵀΔR (D + L + 1)² of the rows of a block after the hops of F: the Gram matrix of [√γ R ; FR]; or of R and ΔR."""
-    first, met = _dense(block.exchanged)
-    precision = request.precision
-    if not precision.squared:
-        return np.asarray(precision.factor(precision.hops) * (first.T @ met))
-    gram: Array = precision.gamma * (first.T @ first) + precision.factor(precision.hops) ** 2 * (met.T @ met)
-    return gram
+    return np.asarray(_weighted(lambda a, b: a.T @ b, *_dense(block.exchanged), request.precision))
 
 
 def graph_moments(gram: Array, shift: Array, samples: int) -> Moments:
@@ -240,10 +234,12 @@ def sums_about(products: GraphProducts, energy: float, samples: int, targets: Ar
     return CentredSums(float(samples), energy, cross, gram)
 
 
-def pattern_products(product: Array, directions: tuple[Array, ...], known: GraphSums, *, sums: bool) -> PatternProducts:
-    """NHV of features and targets from that of the features (D, b), for directions of the features and, in the first
-    pass, the unit vectors of the targets."""
-    inner, first = known.sums, directions[0]
+def pattern_products(
+    product: Array, directions: tuple[Array, ...], inner: CentredSums, *, sums: bool = False
+) -> PatternProducts:
+    """NHV of features and targets from that of the features (D, b), for directions of the features and of the
+    targets."""
+    first = directions[0]
     if len(directions) == 1:
         return PatternProducts((product,), inner.pattern if sums else None)
     both = np.asfortranarray(np.vstack([product, inner.cross.T @ first]))
@@ -257,27 +253,19 @@ def centred_product(product: Array, directions: Array, known: GraphSums) -> Arra
     return centred
 
 
-def joint_product(product: Array, parameters: Parameters, sums: CentredSums, size: int) -> Array:
-    """NHΨ⁻¹W of features and targets (D + L, K), from NH_xx W_x and the sums."""
-    noise, loadings = parameters.noise_variance, parameters.loadings[size:]
-    upper: Array = product / noise[0]
-    if not len(loadings):
-        return upper
-    upper = upper + sums.cross @ loadings / noise[1]
-    lower = sums.cross.T @ parameters.loadings[:size] / noise[0] + sums.target_gram @ loadings / noise[1]
-    return np.vstack([upper, lower])
-
-
-def expect_graph(product: Array, parameters: Parameters, sums: CentredSums, specification: Specification) -> Latent:
-    """E-step of PRPCA (19), (20) from NH_xx W_x (D, K), for parameters whose mean is the weighted one (written as 0).
+def expect_graph(
+    products: PatternProducts, parameters: Parameters, sums: CentredSums, specification: Specification
+) -> Latent:
+    """E-step of PRPCA (19), (20) from NHW of the loadings of each view, for parameters whose mean is the weighted one
+    (written as 0).
 
     The log-likelihood in it is without ½ D log|Δ|, which does not depend on the parameters.
     """
     pattern = specification.patterns[0]
-    size, count = specification.sizes[0], sums.samples
+    count = sums.samples
     coefficients, covariance, constant = pattern_projection(parameters, specification, pattern)
-    scaled = joint_product(product, parameters, sums, size)
-    gram_b = scaled @ covariance
+    of_views = zip(products.product, parameters.noise_variance, strict=True)
+    gram_b = np.sum([product / noise for product, noise in of_views], axis=0) @ covariance
     second = count * covariance + coefficients @ gram_b
     cross = np.column_stack([gram_b, np.zeros(len(gram_b))])
     energy = np.array([sums.energy, float(np.trace(sums.target_gram))])[: len(specification.views)]

@@ -26,10 +26,9 @@ from dlatent.gaussian.kernel import (
     meet_product,
     meet_write,
     require_symmetric,
-    stacked,
 )
 from dlatent.operators.kernels import Kernel, median_gamma
-from dlatent.operators.sparse import far_columns
+from dlatent.operators.sparse import far_columns, stacked
 from dlatent.operators.tall import fresh_directions
 from dlatent.order import MOST_STRETCHES
 from dlatent.passes import Pass, Resources, Run, pair_pass
@@ -203,7 +202,8 @@ def survey(task: Task, run: Run, count: int) -> Features:
     """A look at all rows, which refuses what no model can use, and some of them."""
     chosen = chosen_rows(task.data.samples, count, task.random_state)
     request = SurveyRequest(chosen, task.refuse_zero_rows)
-    return stacked(run(Pass(block_survey, request, combine=operator.add, name="survey")))
+    rows: tuple[Features, ...] = run(Pass(block_survey, request, combine=operator.add, name="survey"))
+    return stacked(rows)
 
 
 def settled(kernel: Kernel, sample: Features) -> Kernel:

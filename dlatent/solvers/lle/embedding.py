@@ -15,13 +15,14 @@ count once.  B stacks the B_v P_v; it is all that is kept, and M′ is applied, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Dense, Features
+from dlatent.arrays import Array, Block, Features
+from dlatent.operators.sparse import stacked
 from dlatent.solvers.lle.neighbours import nearest
 
 CELLS = 1 << 21
@@ -38,42 +39,31 @@ class WeightRequest(NamedTuple):
     parts: int = 1
 
 
-class Found(NamedTuple):
-    """Coordinates of neighbours that were found so far: places in the flat list of neighbours, and rows."""
-
-    places: tuple[npt.NDArray[np.intp], ...]
-    rows: tuple[Features, ...]
+Coordinates: TypeAlias = "tuple[tuple[npt.NDArray[np.intp], Features], ...]"
+"""Of neighbours that lie in some blocks: places in the flat list of neighbours, and rows."""
 
 
-def block_coordinates(block: Block, other: Block, request: WeightRequest) -> Found:
+def block_coordinates(block: Block, other: Block, request: WeightRequest) -> Coordinates:
     """The coordinates of those neighbours of one block's samples that lie in the other."""
     indices = request.indices[_asked(block, request)].ravel() - other.start
     places = np.flatnonzero((indices >= 0) & (indices < other.rows))
-    return Found((places,), (other.features[indices[places]],)) if len(places) else Found((), ())
+    return ((places, other.features[indices[places]]),) if len(places) else ()
 
 
-def both(left: Found, right: Found) -> Found:
-    """The findings of two blocks."""
-    return Found(left.places + right.places, left.rows + right.rows)
-
-
-def block_weights(block: Block, neighbours: Found, request: WeightRequest) -> Array:
+def block_weights(block: Block, neighbours: Coordinates, request: WeightRequest) -> Array:
     """The weights (n, k) of the samples of a block that were asked for."""
     asked = _asked(block, request)
     rows = block.features[asked - block.start]
     if not len(asked):
         return np.zeros((0, request.indices.shape[1]))
-    order = np.argsort(np.concatenate(neighbours.places))
-    if isinstance(rows, sp.csr_array):
-        stacked: Any = sp.vstack(cast(Any, neighbours.rows), format="csr")
-    else:
-        stacked = np.concatenate(cast("tuple[Dense, ...]", neighbours.rows))
-    return weights(rows, stacked, order, request.indices.shape[1], request.regularisation)
+    places, near = zip(*neighbours, strict=True)
+    order = np.argsort(np.concatenate(places))
+    return weights(rows, stacked(near), order, request.indices.shape[1], request.regularisation)
 
 
 def _asked(block: Block, request: WeightRequest) -> npt.NDArray[np.int64]:
-    numbers: npt.NDArray[np.int64] = np.arange(block.start, block.start + block.rows)
-    return np.asarray(numbers[numbers % request.parts == request.part])
+    first = block.start + (request.part - block.start) % request.parts
+    return np.arange(first, block.start + block.rows, request.parts)
 
 
 def weights(x: Features, others: Features, order: npt.NDArray[np.intp], k: int, regularisation: float) -> Array:
@@ -123,10 +113,9 @@ def _sparse_grams(x: Any, near: Any, k: int) -> Array:
 def weight_matrix(indices: npt.NDArray[np.int64], weights: Array, samples: int) -> sp.csr_array:
     """W (N, samples) with W_ij the weight of sample j in the reconstruction of row i."""
     rows, k = indices.shape
-    order = np.argsort(indices, axis=1)
-    columns = np.take_along_axis(indices, order, 1).ravel()
-    values = np.take_along_axis(weights, order, 1).ravel()
-    return sp.csr_array((values, columns, np.arange(rows + 1) * k), (rows, samples))
+    matrix = sp.csr_array((weights.ravel(), indices.ravel(), np.arange(rows + 1) * k), (rows, samples), copy=True)
+    matrix.sort_indices()
+    return matrix
 
 
 def residual_matrix(
@@ -138,23 +127,20 @@ def residual_matrix(
     for matrix, place in zip(weights, places, strict=True):
         rest = sp.csr_array(sp.eye_array(matrix.shape[0], format="csr") - matrix)
         parts.append(sp.csr_array((rest.data, place[rest.indices], rest.indptr), (rest.shape[0], samples)))
-    stacked = sp.csr_array(sp.vstack(parts, format="csr"))
-    stacked.sum_duplicates()
-    return stacked
+    residual = sp.csr_array(sp.vstack(parts, format="csr"))
+    residual.sum_duplicates()
+    return residual
 
 
-def components(residual: sp.csr_array) -> npt.NDArray[np.int64]:
-    """The connected component of each sample (n,) in the graph of neighbours, the largest first."""
+def components(residual: sp.csr_array) -> list[npt.NDArray[np.int64]]:
+    """The samples of each connected component of the graph of neighbours, the largest first."""
     pattern = sp.csr_array((np.ones(residual.nnz), residual.indices, residual.indptr), residual.shape)
     # Samples meet where one row of B holds both: rows are vertices, too, so that the product is never made.
     rows, columns = residual.shape
     bounds = sp.block_array([[None, pattern], [sp.csr_array((columns, rows)), None]], format="csr")
     _, label = sp.csgraph.connected_components(bounds, directed=False)
-    label_of = label[rows:]
-    kinds, kind, counts = np.unique(label_of, return_inverse=True, return_counts=True)
-    rank = np.empty(len(kinds), dtype=np.int64)
-    rank[np.argsort(-counts, kind="stable")] = np.arange(len(kinds))
-    return np.asarray(rank[kind])
+    sets = [np.flatnonzero(label[rows:] == number) for number in np.unique(label[rows:])]
+    return sorted(sets, key=len, reverse=True)
 
 
 def closed_sets(weights: sp.csr_array) -> list[npt.NDArray[np.int64]]:
@@ -198,14 +184,10 @@ def interpolated(rows: Features, reference: Reference) -> Array:
         rows = sp.csr_array(rows)
     elif isinstance(rows, sp.csr_array):
         rows = rows.toarray()
-    indices = nearest(rows, samples, reference.k, _centre(samples)).indices
+    dense = isinstance(samples, np.ndarray)
+    centre = np.asarray(samples.mean(axis=0, dtype=np.float64)) if dense else np.zeros(samples.shape[1])
+    indices = nearest(rows, samples, reference.k, centre).indices
     order = np.arange(indices.size)
     barycentric = weights(rows, samples[indices.ravel()], order, reference.k, reference.regularisation)
     total: Any = weight_matrix(indices, barycentric, samples.shape[0]) @ reference.values
     return np.asarray(total.toarray() if isinstance(total, sp.csr_array) else total)
-
-
-def _centre(x: Features) -> Array:
-    if isinstance(x, np.ndarray):
-        return np.asarray(x.mean(axis=0, dtype=np.float64))
-    return np.zeros(x.shape[1])

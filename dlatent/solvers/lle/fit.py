@@ -19,7 +19,6 @@ from dlatent.solvers.lle.embedding import (
     WeightRequest,
     block_coordinates,
     block_weights,
-    both,
     closed_sets,
     components,
     coordinates,
@@ -177,14 +176,14 @@ def find_neighbours(
     """
     random = np.random.default_rng(0)
     directions = random.standard_normal((len(shift), min(SLOW, len(shift)))) / np.sqrt(len(shift))
-    request = NeighbourRequest.first(k, shift, directions)
+    request = NeighbourRequest(k, shift, directions)
     bounded: tuple[Bounds, ...] = run(Pass(block_bounds, request, name="bounds", combine=operator.add))
     slow = np.concatenate([part.slow for part in bounded])
     if others is not None:
         return others(), slow
     bounds, order = (np.concatenate([getattr(part, name) for part in bounded]) for name in ("bounds", "order"))
     single = single_is_enough(bounds, max(part.largest for part in bounded), len(shift))
-    request = NeighbourRequest(k, shift, directions, bounds, order, single)
+    request = request._replace(bounds=bounds, order=order, single=single)
     parts = run(pair_pass(block_neighbours, request, along=merged, mutual=True, name="neighbours"))
     neighbours = Neighbours(*(np.concatenate(values) for values in zip(*parts, strict=True)))
     return neighbours, slow
@@ -195,7 +194,7 @@ def find_weights(run: Run, indices: npt.NDArray[np.int64], regularisation: float
     weights = np.empty(indices.shape)
     for part in range(parts):
         request = WeightRequest(indices, regularisation, part, parts)
-        rows = run(pair_pass(block_coordinates, request, along=both, finish=block_weights, name="weights"))
+        rows = run(pair_pass(block_coordinates, request, along=operator.add, finish=block_weights, name="weights"))
         weights[part::parts] = np.concatenate(rows)
     return weights
 
@@ -228,10 +227,8 @@ class Embedded(NamedTuple):
 
 def separate_sets(graphs: Sequence[Graph], residual: sp.csr_array) -> tuple[npt.NDArray[np.int64], ...]:
     """The sets of samples that have null vectors of their own, the largest first; one where all are joined."""
-    label = components(residual)
-    if label.max() > 0:
-        return tuple(np.flatnonzero(label == number) for number in range(label.max() + 1))
-    return tuple(closed_sets(graphs[0].weights)) if len(graphs) == 1 else (np.arange(residual.shape[1]),)
+    sets = components(residual)
+    return tuple(closed_sets(graphs[0].weights) if len(sets) == len(graphs) == 1 else sets)
 
 
 def embed(

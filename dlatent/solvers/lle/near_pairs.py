@@ -14,7 +14,7 @@ index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from dlatent.operators.sparse import rows_about
 
 MOST_PENDING = 3
 """The nearest candidates are picked when there are so many for each neighbour that is sought."""
-WIDEN = 4
 LEAF = 64
 """Points of a run that is left out or multiplied as a whole."""
 TILE_ROWS, TILE_COLUMNS = 128, 1024
@@ -208,18 +207,14 @@ def _sparse_products(a: Points, b: Points) -> TileProducts:
     return of
 
 
-def _exact(a: Features, b: Features, x: Integers, y: Integers) -> Array:
+def _exact(a: Any, b: Any, x: Integers, y: Integers) -> Array:
     """Squared distances of pairs of rows, from the differences of what is given: no shift has rounded it."""
     squares = np.empty(len(x))
     step = max(1, EXACT_CELLS // a.shape[1]) if not isinstance(a, sp.csr_array) else 1 << 16
     for start in range(0, len(x), step):
         at = slice(start, start + step)
-        squares[at] = squared_norms(_double(a[x[at]]) - _double(b[y[at]]))
+        squares[at] = squared_norms(a[x[at]].astype(np.float64) - b[y[at]].astype(np.float64))
     return squares
-
-
-def _double(x: Features) -> Any:
-    return cast(Any, x).astype(np.float64, copy=False)
 
 
 class Neighbours(NamedTuple):
@@ -268,30 +263,19 @@ class Nearest:
 def merged(left: Neighbours, right: Neighbours) -> Neighbours:
     """The nearest among both, for the same rows and disjoint neighbours; ties go to the smaller index."""
     distances = np.hstack([left.distances, right.distances])
-    return _sorted(distances, np.hstack([left.indices, right.indices]), left.distances.shape[1])
+    indices = np.hstack([left.indices, right.indices])
+    order = np.lexsort((indices, distances), axis=1)[:, : left.distances.shape[1]]
+    return Neighbours(np.take_along_axis(distances, order, 1), np.take_along_axis(indices, order, 1))
 
 
 def smallest(row: Integers, other: Integers, distance: Array, rows: int, k: int) -> Neighbours:
     """The k smallest of each row in lists of pairs, increasing; filled with ∞ and −1."""
-    order = np.argsort(row.astype(np.uint16 if rows <= 1 << 16 else np.int64), kind="stable")
+    order = np.lexsort((other, distance, row))
     row, other, distance = row[order], other[order], distance[order]
     counts = np.bincount(row, minlength=rows)
     place = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
     nearest = Neighbours(np.full((rows, k), np.inf), np.full((rows, k), -1, dtype=np.int64))
-    least, most = 0, int(counts.max(initial=0))
-    while least < most:  # rows with about as many candidates make a table
-        width = min(WIDEN * max(least, k), most)
-        chosen = (counts > least) & (counts <= width)
-        table = np.full((int(chosen.sum()), max(width, k)), np.inf)
-        others = np.full(table.shape, -1, dtype=np.int64)
-        at = chosen[row]
-        cell = (np.cumsum(chosen) - 1)[row[at]], place[at]
-        table[cell], others[cell] = distance[at], other[at]
-        nearest.distances[chosen], nearest.indices[chosen] = _sorted(table, others, k)
-        least = width
+    near = place < k
+    nearest.distances[row[near], place[near]] = distance[near]
+    nearest.indices[row[near], place[near]] = other[near]
     return nearest
-
-
-def _sorted(distances: Array, indices: npt.NDArray[np.int64], k: int) -> Neighbours:
-    order = np.lexsort((indices, distances), axis=1)[:, :k]
-    return Neighbours(np.take_along_axis(distances, order, 1), np.take_along_axis(indices, order, 1))

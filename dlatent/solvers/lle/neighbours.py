@@ -44,14 +44,9 @@ class NeighbourRequest(NamedTuple):
     k: int
     shift: Array
     directions: Array
-    bounds: Array
-    order: Integers
+    bounds: Array = np.zeros(0)
+    order: Integers = np.zeros(0, dtype=np.int64)
     single: bool = False
-
-    @classmethod
-    def first(cls, k: int, shift: Array, directions: Array) -> NeighbourRequest:
-        """The request of the first pass."""
-        return cls(k, shift, directions, np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
 class Bounds(NamedTuple):
@@ -125,15 +120,12 @@ def approximate_neighbours(x: Features, k: int, shift: Array) -> tuple[Neighbour
             "approximate neighbours need pynndescent; install it with pip install pynndescent, or use neighbors='exact'"
         ) from error
     indices, distances = NNDescent(x, n_neighbors=k + 1, random_state=0).neighbor_graph
-    samples = np.arange(x.shape[0])[:, None]
-    order = np.argsort(indices == samples, axis=1, kind="stable")[:, :k]  # the sample itself last, where it was found
-    neighbours = np.take_along_axis(indices, order, 1).astype(np.int64)
-    squares = np.take_along_axis(distances, order, 1).astype(np.float64) ** 2
-    missed = np.flatnonzero((neighbours < 0).any(axis=1))
+    near = Neighbours(distances.astype(np.float64) ** 2, indices.astype(np.int64))
+    near = _without_self(near, np.arange(x.shape[0]), k)
+    missed = np.flatnonzero((near.indices < 0).any(axis=1))
     if len(missed):
-        exact = exact_neighbours(x, missed, k, shift)
-        neighbours[missed], squares[missed] = exact.indices, exact.distances
-    return Neighbours(squares, neighbours), recall(x, neighbours, shift)
+        near.distances[missed], near.indices[missed] = exact_neighbours(x, missed, k, shift)
+    return near, recall(x, near.indices, shift)
 
 
 def recall(x: Features, indices: npt.NDArray[np.int64], shift: Array) -> float:
@@ -146,8 +138,10 @@ def recall(x: Features, indices: npt.NDArray[np.int64], shift: Array) -> float:
 
 def exact_neighbours(x: Features, rows: npt.NDArray[np.intp], k: int, shift: Array) -> Neighbours:
     """The exact neighbours of some rows of x."""
-    neighbours = nearest(x[rows], x, k + 1, shift)
-    order = np.argsort(neighbours.indices == rows[:, None], axis=1, kind="stable")[:, :k]
-    return Neighbours(
-        np.take_along_axis(neighbours.distances, order, 1), np.take_along_axis(neighbours.indices, order, 1)
-    )
+    return _without_self(nearest(x[rows], x, k + 1, shift), rows, k)
+
+
+def _without_self(near: Neighbours, rows: npt.NDArray[np.intp], k: int) -> Neighbours:
+    """The first k neighbours of some samples that are not these themselves."""
+    order = np.argsort(near.indices == rows[:, None], axis=1, kind="stable")[:, :k]
+    return Neighbours(np.take_along_axis(near.distances, order, 1), np.take_along_axis(near.indices, order, 1))

@@ -130,21 +130,13 @@ def approximate_inverse(matrix: sp.csc_array, coordinates: Array | None) -> tupl
             diag_pivot_thresh=0.0,
             options=options,
         )
-        return _operator(factors.solve, rows), "iterative (incomplete factors)"
+        return sl.LinearOperator((rows, rows), matvec=factors.solve, dtype=np.float64), "iterative (incomplete factors)"
     slow = np.ones((rows, 1)) if coordinates is None else np.column_stack([np.ones(rows), coordinates[:, :SLOW]])
     system = sp.csr_matrix(matrix + 1e-9 * identity)
     # SciPy widens indices more often than it must, and pyamg takes no wide ones.
     system.indices, system.indptr = system.indices.astype(np.int32), system.indptr.astype(np.int32)
     levels = pyamg.smoothed_aggregation_solver(system, B=slow, strength=("symmetric", {"theta": 0.0}), max_coarse=500)
-    cycle = levels.aspreconditioner()
-    return _operator(lambda v: cycle @ v, rows), "iterative (multigrid)"
-
-
-def _operator(solve: Callable[[Array], Array], rows: int) -> Any:
-    def each(block: Array) -> Array:
-        return np.column_stack([solve(column) for column in block.T])
-
-    return sl.LinearOperator((rows, rows), matvec=solve, matmat=each, dtype=np.float64)
+    return levels.aspreconditioner(), "iterative (multigrid)"
 
 
 ROUNDING = 1e-12

@@ -86,29 +86,20 @@ def _averaging(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
 
 def _predicted(request: SmoothingRequest, start: Array, k: int, run: Run) -> Array:
     """The sums over hidden cells of some candidates that share their passes."""
-    directions, offsets = (start,) * len(request.smoothings), tuple[Array, ...]()
+    count = len(request.smoothings)
+    directions, means = [start] * count, [request.shift] * count
     for _ in range(COMPARED_ITERATIONS):
-        sums = run(_pass(fold_smoothed, request._replace(directions=directions), "smoothing"))
-        totals = zip(sums.total, sums.weight.tolist(), strict=True)
-        offsets = tuple(total / weight for total, weight in totals)
-        # About the weighted mean, as `graph.statistics.centred_product`.
-        centred = [
-            product - np.outer(total, offset @ v)
-            for product, total, offset, v in zip(sums.product, sums.total, offsets, directions, strict=True)
-        ]
-        directions = tuple(_leading(one) for one in centred)
-    once = request._replace(
-        twice=False,
-        directions=tuple(v[:, :k] for v in directions),
-        means=tuple(request.shift + offset for offset in offsets),
-    )
-    maps = score_maps(run(_pass(fold_scores, once, "scores")), HIDING.part)
+        moved, sums = run(_pass(fold_smoothed, request._replace(directions=tuple(directions)), "smoothing"))
+        parts = zip(np.split(moved, count, axis=1), np.split(sums, count), strict=True)
+        for at, (part, weights) in enumerate(parts):
+            # About the weighted mean, as `graph.statistics.centred_product`.
+            total, offset = part[:, -1], part[:, -1] / weights[-1]
+            centred = part[:, :-1] - np.outer(total, offset @ directions[at])
+            directions[at] = la.svd(centred, full_matrices=False)[0]
+            means[at] = request.shift + offset
+    once = request._replace(twice=False, directions=tuple(v[:, :k] for v in directions), means=tuple(means))
+    maps = score_maps(*run(_pass(fold_scores, once, "scores")), HIDING.part)
     return run(_pass(fold_predicted, once._replace(maps=maps), "hidden cells"))
-
-
-def _leading(product: Array) -> Array:
-    """An orthonormal basis of the columns, those of the largest singular values first."""
-    return np.asarray(la.svd(product, full_matrices=False)[0])
 
 
 def _pass(fold: Callable[[Block, SmoothingRequest], S], request: SmoothingRequest, name: str) -> Pass[Any, S]:

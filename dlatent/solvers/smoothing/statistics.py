@@ -40,9 +40,9 @@ Truths: TypeAlias = npt.NDArray[np.bool_]
 
 
 class SmoothingRequest(NamedTuple):
-    """Candidates λ, the hops of f, whether f² is applied (f where not), the hiding, the shift (D,), directions (D, b)
-    of each candidate; for scores the mean (D,) of each, and where cells are predicted what rows are made of scores by
-    (D, b + 1), the intercept last."""
+    """Candidates λ, the hops of f, whether f² is applied (f where not), the hiding, the shift (D,), as many directions
+    (D, b) of each candidate; for scores the mean (D,) of each, and where cells are predicted what rows are made of
+    scores by (D, b + 1), the intercept last."""
 
     smoothings: tuple[float, ...]
     hops: int
@@ -63,14 +63,6 @@ class SmoothingRequest(NamedTuple):
         """Coefficients of f or f² (C, hops of it + 1) of each candidate that has neighbours."""
         once = [coefficients(smoothing, self.hops) for smoothing in self.smoothings if smoothing]
         return np.array([np.convolve(one, one) if self.twice else one for one in once])
-
-
-class SmoothedProducts(NamedTuple):
-    """Of each candidate (X̃−s)ᵀf²(X̃−s)V (D, b), (X̃−s)ᵀf²1 (D,), and 1ᵀf²1, of the rows X̃ with hidden cells."""
-
-    product: tuple[Array, ...]
-    total: tuple[Array, ...]
-    weight: Array
 
 
 def check_and_add(block: Block, refuse_zero_rows: bool) -> tuple[int, Array, Array]:
@@ -125,16 +117,14 @@ def shares(first: Rows, previous: Rows, hop: int, request: SmoothingRequest) -> 
     """The share of the first rows that a hop adds, by Horner's scheme for each candidate."""
     ways = request.ways
     last = ways.shape[1] - 1
-    widths = [v.shape[1] + 1 for v in request.moving]
-    return np.asarray(first * np.repeat(ways[:, last - hop] / ways[:, last], widths))
+    return np.asarray(first * np.repeat(ways[:, last - hop] / ways[:, last], first.shape[1] // len(ways)))
 
 
 def _arrived(block: Block, at: slice, x: Features, request: SmoothingRequest) -> list[Array]:
     """f or f² of [(X̃−s)V, 1] (n, b + 1) of each candidate, of some rows `at`, which are `x` with hidden cells."""
     assert block.exchanged is not None
-    cuts = np.cumsum([v.shape[1] + 1 for v in request.moving])[:-1]
-    met = np.asarray(block.exchanged.met)[at]
-    parts = zip(np.split(met, cuts, axis=1), request.ways[:, -1], strict=True)
+    met, ways = np.asarray(block.exchanged.met)[at], request.ways
+    parts = zip(np.split(met, len(ways), axis=1), ways[:, -1], strict=True)
     arrived = []
     for smoothing, v in zip(request.smoothings, request.directions, strict=True):
         part, factor = next(parts) if smoothing else (_thin(x, v, request), 1.0)
@@ -142,19 +132,18 @@ def _arrived(block: Block, at: slice, x: Features, request: SmoothingRequest) ->
     return arrived
 
 
-def fold_smoothed(block: Block, request: SmoothingRequest) -> SmoothedProducts:
-    """The products of a block; O(nnz b) or O(n D b) for each candidate."""
+def fold_smoothed(block: Block, request: SmoothingRequest) -> tuple[Array, Array]:
+    """Of each candidate (X̃−s)ᵀf²[(X̃−s)V, 1] (D, b + 1) and 1ᵀf²[(X̃−s)V, 1] (b + 1,), side by side, for rows X̃ with
+    hidden cells; O(nnz b) or O(n D b) for each candidate."""
     block, request = _about(block, request)
-    widths = [v.shape[1] + 1 for v in request.directions]
-    moved, sums = np.zeros((block.features.shape[1], sum(widths))), np.zeros(sum(widths))
+    width = sum(v.shape[1] + 1 for v in request.directions)
+    moved, sums = np.zeros((block.features.shape[1], width)), np.zeros(width)
     for at in _pieces(block):
         x = _with_hidden(block.features[at], block.start + at.start, request)
         together = np.hstack(_arrived(block, at, x, request))
         moved += weighted_sums(x, request.shift, partial(_rows_of, together), energies=False)[0]
         sums += together.sum(axis=0)
-    products = np.split(moved, np.cumsum(widths)[:-1], axis=1)
-    product, total = tuple(np.array(p[:, :-1]) for p in products), tuple(np.array(p[:, -1]) for p in products)
-    return SmoothedProducts(product, total, sums[np.cumsum(widths) - 1])
+    return moved, sums
 
 
 def _rows_of(together: Array, x: Features, place: slice) -> Array:
@@ -167,21 +156,12 @@ def _scores(block: Block, at: slice, x: Features, request: SmoothingRequest) -> 
     return [part[:, :-1] - np.outer(part[:, -1], (mean - request.shift) @ v) for part, v, mean in arrived]
 
 
-class ScoreSums(NamedTuple):
-    """Of each candidate (X̃−s)ᵀ[Z, 1] (D, b + 1), the same of all cells X, and [Z, 1]ᵀ[Z, 1], for scores Z; additive
-    over samples."""
-
-    seen: tuple[Array, ...]
-    all_cells: tuple[Array, ...]
-    gram: tuple[Array, ...]
-
-
-def fold_scores(block: Block, request: SmoothingRequest) -> ScoreSums:
-    """The sums by which rows are made of scores; O(nnz b) or O(n D b) for each candidate."""
+def fold_scores(block: Block, request: SmoothingRequest) -> tuple[Array, Array]:
+    """Of each candidate (X̃−s)ᵀ[Z, 1] and the same of all cells X (2, D, b + 1), side by side, and [Z, 1]ᵀ[Z, 1]
+    (C, b + 1, b + 1), for scores Z; O(nnz b) or O(n D b) for each candidate."""
     block, request = _about(block, request)
-    widths = [v.shape[1] + 1 for v in request.directions]
-    moved = np.zeros((2, block.features.shape[1], sum(widths)))
-    grams = [np.zeros((width, width)) for width in widths]
+    count, width = len(request.directions), request.directions[0].shape[1] + 1
+    moved, grams = np.zeros((2, block.features.shape[1], count * width)), np.zeros((count, width, width))
     for at in _pieces(block):
         rows = block.features[at]
         x = _with_hidden(rows, block.start + at.start, request)
@@ -189,19 +169,19 @@ def fold_scores(block: Block, request: SmoothingRequest) -> ScoreSums:
         together = partial(_rows_of, np.hstack(scores))
         for sums, cells in zip(moved, (x, rows), strict=True):
             sums += weighted_sums(cells, request.shift, together, energies=False)[0]
-        grams = [gram + z.T @ z for gram, z in zip(grams, scores, strict=True)]
-    seen, all_cells = (tuple(map(np.array, np.split(sums, np.cumsum(widths)[:-1], axis=1))) for sums in moved)
-    return ScoreSums(seen, all_cells, tuple(grams))
+        grams += [z.T @ z for z in scores]
+    return moved, grams
 
 
-def score_maps(sums: ScoreSums, part: float) -> tuple[Array, ...]:
+def score_maps(moved: Array, grams: Array, part: float) -> tuple[Array, ...]:
     """The maps (D, b + 1) from [Z, 1] to rows about the shift, of each candidate, where a part of cells is hidden.
 
     The cells that are seen, of which the scores are made, give the regression of rows on scores up to its size, in
     its singular directions LSRᵀ; the hidden ones give the size of each, diag(LᵀB R) for their regression B, so that
     directions of noise count for nothing.
     """
-    return tuple(_score_map(*one, part) for one in zip(*sums, strict=True))
+    cells = np.split(moved, len(grams), axis=2)
+    return tuple(_score_map(both[0], both[1], gram, part) for both, gram in zip(cells, grams, strict=True))
 
 
 def _score_map(seen: Array, all_cells: Array, gram: Array, part: float) -> Array:
