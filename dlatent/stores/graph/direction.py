@@ -5,7 +5,7 @@ D is the matrix of the edges as they were given: D_ij is the weight of the edge 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
@@ -30,6 +30,15 @@ WAYS_OUT = (
 """What to do about edges that are not symmetric."""
 
 ONE_WEIGHT = "give an edge that is there in both orders one weight, or pass direction='symmetrise', which adds them"
+
+EDGES_DIFFER = (
+    "the edge from {row} to {column} has weight {one!r}, but that from {column} to {row} has {other!r} (0.0: it is not "
+    "there)"
+)
+ENTRIES_DIFFER = (
+    "the entry of Δ at ({row}, {column}) is {one!r}, but that at ({column}, {row}) is {other!r} (0.0: it is not "
+    "there); a precision is symmetric: where it is but for rounding, give (Δ + Δ.T) / 2"
+)
 
 BLOCK_ENTRIES = 1 << 20
 """Edges of a block of rows of common neighbours."""
@@ -64,43 +73,50 @@ def undirected(half: Halves, direction: Direction | None, *, weighted: bool, pla
     if direction == "symmetrise":
         both = sp.csr_array(forward + backward)
         return both if weighted else pattern(both)
-    compared, way_out = half, WAYS_OUT
+    compared, text = half, f"{EDGES_DIFFER}; {WAYS_OUT}"
     if direction == "undirected":
         both = sp.csr_array(forward.astype(bool).multiply(backward.astype(bool)))
-        compared, way_out = Halves(start, forward.multiply(both), backward.multiply(both)), ONE_WEIGHT
-    difference = _first_difference(compared)
-    if difference is not None:
-        row, column, one, other = difference
-        raise DataError(
-            f"{place}: the edge from {row} to {column} has weight {one!r}, but that from {column} to {row} has "
-            f"{other!r} (0.0: it is not there); {way_out}"
-        )
+        compared, text = Halves(start, forward.multiply(both), backward.multiply(both)), f"{EDGES_DIFFER}; {ONE_WEIGHT}"
+    _check_equal(compared, place, text)
     return forward if direction is None else sp.csr_array(forward.maximum(backward))
 
 
 def symmetric(half: Halves, place: str) -> sp.csr_array:
-    """Rows of a precision Δ, which must be equal to those of Δᵀ.
-
-    Errors: DataError naming the first two entries that differ.
-    """
-    difference = _first_difference(half)
-    if difference is not None:
-        row, column, one, other = difference
-        raise DataError(
-            f"{place}: the entry of Δ at ({row}, {column}) is {one!r}, but that at ({column}, {row}) is {other!r} (0.0:"
-            " it is not there); a precision is symmetric: where it is but for rounding, give (Δ + Δ.T) / 2"
-        )
+    """Rows of a precision, which are those of its transpose. Errors: DataError naming the first pair that differs."""
+    _check_equal(half, place, ENTRIES_DIFFER)
     return half.forward
 
 
-def _first_difference(half: Halves) -> tuple[int, int, float, float] | None:
-    """Row and column of the first entry in which the halves differ, and both; None where there is none."""
+def _check_equal(half: Halves, place: str, text: str) -> None:
+    """Raise a DataError for the first entry in which the halves differ; `text` is filled in with what differs."""
     different: sp.csr_array = cast(Any, half.forward) != half.backward
-    if not different.nnz:
-        return None
-    row = int(np.flatnonzero(np.diff(different.indptr))[0])
-    column = int(different.indices[different.indptr[row] : different.indptr[row + 1]].min())
-    return half.start + row, column, float(half.forward[row, column]), float(half.backward[row, column])
+    if different.nnz:
+        row = int(np.flatnonzero(np.diff(different.indptr))[0])
+        column = int(different[[row]].indices.min())
+        one, other = float(half.forward[row, column]), float(half.backward[row, column])
+        raise DataError(f"{place}: {text.format(row=half.start + row, column=column, one=one, other=other)}")
+
+
+def adjacency_rows(
+    halves: Iterable[Halves],
+    direction: Direction | None,
+    common: Callable[[Iterable[Halves]], Iterator[sp.csr_array]],
+    *,
+    weighted: bool,
+    one_order: bool,
+    place: str,
+) -> Iterator[sp.csr_array]:
+    """Rows of A, block by block; `common` makes those of common neighbours.
+
+    `one_order` says that the edges have no direction, and that D holds each of them in one of its orders or in both.
+    """
+    rule: Direction | None = "undirected" if one_order else direction
+    if direction != "common_neighbours":
+        return (undirected(half, rule, weighted=weighted, place=place) for half in halves)
+    if one_order:
+        rows = ((half.start, undirected(half, rule, weighted=weighted, place=place)) for half in halves)
+        halves = (Halves(start, both, both) for start, both in rows)
+    return common(halves)
 
 
 def pattern(matrix: sp.csr_array) -> sp.csr_array:

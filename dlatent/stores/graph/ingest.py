@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ from dlatent.stores.graph.adjacency import Counts, check_adjacency
 from dlatent.stores.graph.direction import (
     Direction,
     Halves,
+    adjacency_rows,
     check_direction,
     common_neighbour_rows,
     pattern,
     symmetric,
-    undirected,
 )
 from dlatent.stores.graph.edges import Edges, Placed, kept
 from dlatent.stores.graph.lookup import Lookup
@@ -181,16 +182,16 @@ def ingest_graph(
             edges = _edges(source, Lookup(samples, ids, origin), weights, missing_chunks, precision)
         place, counts = edges.place, Counts()
         spill, weighted = _spilled(edges, directory, counts)
-        halves = _halves(spill, edges, weighted, counts)
-        rows: Iterable[sp.csr_array]
-        if precision:
-            rows = (symmetric(half, place) for half in halves)
-        elif direction == "common_neighbours":
-            weighted = False
-            rows = common_neighbour_rows(halves, edges.samples, most_pairs, directory, place)
-        else:
-            rule = None if edges.one_order else direction
-            rows = (undirected(half, rule, weighted=weighted, place=place) for half in halves)
+        halves = _halves(spill, weighted, counts)
+        common = partial(
+            common_neighbour_rows, samples=edges.samples, most_pairs=most_pairs, directory=directory, place=place
+        )
+        rows = (
+            (symmetric(half, place) for half in halves)
+            if precision
+            else adjacency_rows(halves, direction, common, weighted=weighted, one_order=edges.one_order, place=place)
+        )
+        weighted = weighted and direction != "common_neighbours"
         degrees = write_graph(root, rows, edges.samples, weighted=weighted, precision=precision)
     counts.isolated = int(np.count_nonzero(degrees == 0))
     return GraphReport(
@@ -272,14 +273,11 @@ def _spilled(edges: Edges, directory: Path, counts: Counts) -> tuple[TripleSpill
     return spill, heavy if edges.weighted is None else edges.weighted
 
 
-def _halves(spill: TripleSpill, edges: Edges, weighted: bool, counts: Counts) -> Iterator[Halves]:
-    """Rows of D and of Dᵀ, block by block, with repeated edges merged; equal for edges without direction."""
+def _halves(spill: TripleSpill, weighted: bool, counts: Counts) -> Iterator[Halves]:
+    """Rows of D and of Dᵀ, block by block, with repeated edges merged."""
     for start, both in spill.batches(BATCH_BYTES):
         half = Halves(start, *(_merged(both, odd, weighted) for odd in (0, 1)))
         counts.duplicates += int(np.count_nonzero((both.indices & 1) == 0)) - len(half.forward.data)
-        if edges.one_order:
-            merged = undirected(half, "undirected", weighted=weighted, place=edges.place)
-            half = Halves(start, merged, merged)
         yield half
 
 

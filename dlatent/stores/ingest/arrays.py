@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
@@ -109,9 +110,9 @@ def _names(archive: Archive, key: Any) -> Values | None:
 
 
 def _fitting(names: Values | None, labels: Values | None) -> Values | None:
-    """Names of the classes, where they fit the labels."""
-    if names is None or labels is None or not len(names):
+    """Names of the outputs, or of the classes of coded labels (-1: none), where they fit."""
+    if names is None or labels is None:
         return None
     wide = labels.ndim == 2 and labels.shape[1] == len(names)
-    coded = labels.ndim == 1 and labels.dtype.kind in "iu" and int(labels.max(initial=-1)) < len(names)
-    return names if wide or coded else None
+    coded = labels.ndim == 1 and labels.dtype.kind in "iu" and len(np.unique(names)) == len(names)
+    return names if wide or (coded and np.isin(labels, np.arange(-1, len(names))).all()) else None

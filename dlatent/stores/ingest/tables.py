@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dlatent.errors import DataError
 from dlatent.stores.files import ByteSource
 from dlatent.stores.ingest.batches import Batch, Mark, Reader, Wanted, files_reader, numbered
-from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
+from dlatent.stores.numbers import as_float64, is_real
 from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names
 
 
@@ -49,7 +49,7 @@ def open_parquet(locations: Sequence[str], wanted: Wanted, _: Path) -> Reader:
             for column in numbers:  # where values are missing, all of the column becomes float64
                 values = batch.column(column)
                 if str(values.type) in ("int64", "uint64") and values.null_count:
-                    _refuse_inexact(np.asarray(values.fill_null(0)), partial(_place, source.name, seen, column))
+                    as_float64(np.asarray(values.fill_null(0)), partial(_place, source.name, seen, column), "")
             seen += batch.num_rows
             source.position = source.size * seen // max(file.rows, 1)
             yield batch.to_pandas(ignore_metadata=True)
@@ -124,33 +124,9 @@ WAYS = (
 
 def _numbers(column: Any, name: str, start: int, ways: str = "") -> npt.NDArray[np.float64]:
     """A column as float64 (missing values as NaN); its first entry that is no number is named."""
-    import pandas
-
-    place = partial(_place, name, start, str(column.name))
-    if pandas.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
-        if column.dtype.kind in "iu":
-            _refuse_inexact(column.to_numpy(), place)
-        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    numbers = pandas.to_numeric(column, errors="coerce")
-    wrong = np.flatnonzero(numbers.isna().to_numpy() & column.notna().to_numpy())
-    if len(wrong) or column.dtype.kind in "mM":
-        first = int(wrong[0]) if len(wrong) else 0
-        raise DataError(f"{place(first)}: {str(column.iloc[first])!r} is not a number; {ways}encode it as numbers")
-    values = np.array(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
-    for row, value in enumerate(column):  # pandas rounds some texts to a neighbour of the nearest number
-        if isinstance(value, str) or (isinstance(value, int) and abs(value) > EXACT):
-            try:
-                values[row] = real(str(value).strip())
-            except ValueError as error:
-                raise DataError(f"{place(row)}: {error}") from None
-    return values
+    refusal = f": {{value!r}} is not a number; {ways}encode it as numbers"
+    return as_float64(column.to_numpy(), partial(_place, name, start, str(column.name)), refusal)
 
 
 def _place(name: str, start: int, column: str, row: int) -> str:
     return f"{numbered(name, start, row)}, column {column!r}"
-
-
-def _refuse_inexact(values: npt.NDArray[Any], place: Callable[[int], str]) -> None:
-    wrong = np.flatnonzero(inexact(values))
-    if len(wrong):
-        raise DataError(f"{place(int(wrong[0]))}: {INEXACT.format(value=values[wrong[0]])}")

@@ -192,24 +192,18 @@ class LabelCollector:
 
     def _finish_plain(self) -> Column:
         values = np.concatenate(self._plain)
-        names: Any = self._categories
-        coded = names is not None and values.dtype.kind in "iu" and len(np.unique(names)) == len(names)
-        if coded and int(values.min(initial=0)) >= -1 and int(values.max(initial=0)) < len(names):
-            return Column(self._name, values.astype(np.int32), names)
-        return Column(self._name, values)
+        return Column(self._name, values if self._categories is None else values.astype(np.int32), self._categories)
 
     def _finish_text(self) -> Column:
         codes = np.concatenate(self._codes)
         names = np.array(list(self._known), dtype=str)
         numbers = numbers_of(self._known) if self._numeric_text and self._known else None
-        if numbers is None:
-            order = np.argsort(names)
-            rank = np.empty(len(names) + 1, dtype=np.int32)
-            rank[order], rank[-1] = np.arange(len(names)), -1
-            return Column(self._name, rank[codes], names[order])
-        if np.all(codes >= 0):
-            return Column(self._name, numbers[codes])
-        return Column(self._name, np.append(numbers.astype(np.float64), np.nan)[codes])
+        if numbers is not None:
+            values = numbers if np.all(codes >= 0) else np.append(numbers.astype(np.float64), np.nan)
+            return Column(self._name, values[codes])
+        order = np.argsort(names)
+        ranks = np.append(np.argsort(order), -1).astype(np.int32)
+        return Column(self._name, ranks[codes], names[order])
 
     def _finish_sets(self) -> Column | Outputs | None:
         values = _whole(np.concatenate([sets.values for sets in self._sets]))
