@@ -107,7 +107,7 @@ def as_float64(values: npt.NDArray[Any], place: Callable[[int], str], refusal: s
         try:
             if value is not None:
                 numbers[at] = real(text) if isinstance(value, str) or type(value) is int else float(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             why = f": {error}" if is_real(text) else refusal.format(value=str(value))
             raise DataError(f"{place(at)}{why}") from None
     return numbers

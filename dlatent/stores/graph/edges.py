@@ -47,7 +47,6 @@ class Edges(NamedTuple):
     weighted: bool | None
     one_order: bool = False
     notes: tuple[str, ...] = ()
-    precision: bool = False
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,9 @@ def ingest_graph(
 ) -> GraphReport:
     """Write a graph of any size as a symmetric adjacency matrix in a Zarr store, which `open_graph` opens unchecked.
 
-    Edges are read in pieces, sorted by row in temporary files beside the destination (about 50 bytes an edge), merged
-    and written; memory holds one piece and about 50 bytes for each sample, and its label where there are labels.
+    Edges are read in pieces, sorted by row in temporary files beside the destination (about 50 bytes an edge, and 35 a
+    pair of samples that common neighbours visit), merged and written; memory holds one piece and about 50 bytes for
+    each sample, and its label where there are labels.
 
     Parameters
     ----------
@@ -181,7 +182,7 @@ def ingest_graph(
         with guarded(named(source)):
             edges = _edges(source, Lookup(samples, ids, origin), weights, missing_chunks, precision)
         place, counts = edges.place, Counts()
-        spill, weighted = _spilled(edges, directory, counts)
+        spill, weighted = _spilled(edges, directory, counts, precision)
         halves = _halves(spill, weighted, counts)
         common = partial(
             common_neighbour_rows, samples=edges.samples, most_pairs=most_pairs, directory=directory, place=place
@@ -235,17 +236,15 @@ def _edges(
     always = True if precision else None
     if isinstance(source, Graph):
         graph = (open_precision if precision else open_graph)(source, samples=lookup.samples)
-        return Edges(graph.description, graph.samples, _rows_of(graph), always, not precision, precision=precision)
+        return Edges(graph.description, graph.samples, _rows_of(graph), always, not precision)
     source = located(source, weights, missing_chunks)
     stored = isinstance(source, zarr.Group | zarr.Array)
     if stored or sp.issparse(source) or is_dask_array(source):
-        if stored:
-            matrix = open_csr(adjacency_group(source), BLOCK_BYTES)
-        else:
-            matrix = open_data(source, block_bytes=BLOCK_BYTES)
+        matrix = (
+            open_csr(adjacency_group(source), BLOCK_BYTES) if stored else open_data(source, block_bytes=BLOCK_BYTES)
+        )
         check_adjacency(matrix.shape, matrix.dtype, lookup, matrix.description)
-        placed = entries_of(matrix, precision=precision)
-        return Edges(matrix.description, matrix.shape[0], placed, always, precision=precision)
+        return Edges(matrix.description, matrix.shape[0], entries_of(matrix, precision=precision), always)
     if precision:
         raise DataError(f"{named(source)} cannot be read as a precision, {NO_LIST}")
     return edges_of(source, lookup, weights)
@@ -257,7 +256,7 @@ def _rows_of(graph: Graph) -> Iterator[Placed]:
         yield Placed(start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
 
 
-def _spilled(edges: Edges, directory: Path, counts: Counts) -> tuple[TripleSpill, bool]:
+def _spilled(edges: Edges, directory: Path, counts: Counts, precision: bool) -> tuple[TripleSpill, bool]:
     """All edges, sorted on disk, and whether they are weighted.
 
     Each edge lies there twice, in row i as column 2 j and in row j as column 2 i + 1, so that rows of D and of Dᵀ are
@@ -266,7 +265,7 @@ def _spilled(edges: Edges, directory: Path, counts: Counts) -> tuple[TripleSpill
     dtype = np.uint8 if edges.weighted is False else np.float64
     spill, heavy = TripleSpill(directory, edges.samples, 2 * edges.samples, dtype), False
     for placed in guarded_each(edges.placed, edges.place):
-        sources, targets, weights = kept(placed, counts, precision=edges.precision)
+        sources, targets, weights = kept(placed, counts, precision=precision)
         heavy = heavy or bool(np.any(weights != 1))
         spill.add(sources, 2 * targets, weights)
         spill.add(targets, 2 * sources + 1, weights)

@@ -20,10 +20,10 @@ from dlatent.stores.checked import place_of
 from dlatent.stores.chunked import process_local
 from dlatent.stores.graph.adjacency import (
     Counts,
-    EntryCheck,
     MemoryRows,
     StoredRows,
     check_adjacency,
+    checked_rows,
     refuse_kind,
     without,
 )
@@ -80,9 +80,7 @@ def of_matrix(
     if matrix.format in LISTING:
         counts.duplicates, counts.zeros = int(matrix.nnz - entries.nnz), int(np.count_nonzero(entries.data == 0))
     entries = entries if entries.dtype == np.float64 else entries.astype(np.float64)
-    check = EntryCheck(place, precision=precision)
-    check.rows(entries, 0)
-    check.finish()
+    list(checked_rows([(0, entries)], place, precision=precision))
     if precision:
         rows = MemoryRows(symmetric(Halves(0, entries, canonical(entries.T)), place))
         return Graph(entries.shape[0], int(entries.nnz), rows, uuid4().hex, place, in_memory=True, precision=True)
@@ -119,8 +117,9 @@ def _of_edges(
             "most_pairs=...)"
         )
         for half in halves:
-            check_pairs(np.diff(half.forward.indptr), np.diff(half.backward.indptr), MOST_PAIRS, place, way_out)
-            yield common_neighbours(half, half.backward, half.forward)
+            degrees = np.stack([np.diff(half.forward.indptr), np.diff(half.backward.indptr)])
+            check_pairs(degrees, MOST_PAIRS, place, way_out)
+            yield common_neighbours(half)
 
     halves = [Halves(0, forward, canonical(forward.T))]
     (adjacency,) = adjacency_rows(halves, direction, common, weighted=weighted, one_order=one_order, place=place)
@@ -193,20 +192,16 @@ def _read(source: DataSource, option: str) -> sp.csr_array:
 
     Errors: DataError where it is larger than `READ_BYTES`, with the `option` of `ingest_graph` that it then needs.
     """
-    blocks, total = [], 0
-    if not source.sparse or source.nnz is None or source.nnz * ENTRY_BYTES <= READ_BYTES:
-        for block in source.blocks:
-            blocks.append(canonical(block.load()))
-            total += int(blocks[-1].nnz) * ENTRY_BYTES
-            if total > READ_BYTES:
-                break
-        else:
-            return sp.csr_array(sp.vstack(blocks, format="csr"))
-    raise DataError(
-        f"{source.description} has more than {READ_BYTES // 10**6:,} MB of edges, which are not read into memory; "
-        f"write them to a store first, with ingest_graph(..., 'edges.zarr'{', ' * bool(option)}{option}) or dlatent "
-        "ingest-graph"
-    )
+    blocks = list[sp.csr_array]()
+    for block in source.blocks:
+        blocks.append(canonical(block.load()))
+        if max(sum(int(rows.nnz) for rows in blocks), source.nnz or 0) * ENTRY_BYTES > READ_BYTES:
+            raise DataError(
+                f"{source.description} has more than {READ_BYTES // 10**6:,} MB of edges, which are not read into "
+                f"memory; write them to a store first, with ingest_graph(..., 'edges.zarr'{', ' * bool(option)}"
+                f"{option}) or dlatent ingest-graph"
+            )
+    return sp.csr_array(sp.vstack(blocks, format="csr"))
 
 
 def check_symmetric(source: DataSource, *, precision: bool = False) -> tuple[int, Counts]:
@@ -217,7 +212,7 @@ def check_symmetric(source: DataSource, *, precision: bool = False) -> tuple[int
     modulo 2⁶⁴, must be that of (j, i, weight).  So memory does not grow with the matrix, and one that is not symmetric
     passes with a probability of about 2⁻⁶⁴.  A second pass is made only to name a pair that differs.
     Returns: the number of entries that are not zero, without the diagonal of an adjacency matrix, and the counts.
-    Errors: DataError naming a weight that is no weight, or a pair whose two weights differ; as `EntryCheck`.
+    Errors: DataError naming a weight that is no weight, or a pair whose two weights differ; as `checked_rows`.
     """
     sums, counts, total, entries, joined = np.zeros(PARTS, dtype=np.uint64), Counts(), 0, 0, 0
     for placed in entries_of(source, precision=precision):
@@ -236,12 +231,9 @@ def check_symmetric(source: DataSource, *, precision: bool = False) -> tuple[int
 
 def entries_of(source: DataSource, *, precision: bool = False) -> Iterator[Placed]:
     """The entries of each row block of an adjacency matrix, or of a precision, in order, checked."""
-    check = EntryCheck(source.description, precision=precision)
-    for block in source.blocks:
-        rows = canonical(block.load()).astype(np.float64, copy=False)
-        check.rows(rows, block.start)
-        yield Placed(block.start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
-    check.finish()
+    blocks = ((block.start, canonical(block.load()).astype(np.float64, copy=False)) for block in source.blocks)
+    for start, rows in checked_rows(blocks, source.description, precision=precision):
+        yield Placed(start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
 
 
 def _part(edges: Placed, source: DataSource) -> npt.NDArray[np.int64]:

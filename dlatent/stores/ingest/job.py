@@ -20,12 +20,11 @@ from dlatent.arrays import Array
 from dlatent.errors import DataError, masked, number_of
 from dlatent.stores.checkpoint import Checkpoint
 from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
-from dlatent.stores.files import Limits, file_size, open_raw
-from dlatent.stores.ingest.batches import START, Batch, Reader, Values, is_sparse, numbered
+from dlatent.stores.files import file_size, open_raw
+from dlatent.stores.ingest.batches import START, Batch, Options, Reader, Values, is_sparse, numbered
 from dlatent.stores.ingest.treatment import (
     DocumentFrequencies,
     Repairs,
-    Treatment,
     clean,
     weigh,
     zero_rows,
@@ -64,12 +63,11 @@ class Job:
         root: zarr.Group,
         reader: Reader,
         label_file: str | None,
-        treatment: Treatment,
-        limits: Limits,
+        options: Options,
         directory: Path,
         progress: Progress | None,
     ) -> None:
-        self._root, self._reader, self._treatment, self._limits = root, reader, treatment, limits
+        self._root, self._reader, self._options = root, reader, options
         self._directory, self._progress = directory, progress
         start_layout(root)
         self._names, self._kept = name_writer(root, "obs"), list[npt.NDArray[np.int64]]()
@@ -89,10 +87,10 @@ class Job:
 
     def run(self, batches: Callable[[int], Iterator[Batch]]) -> None:
         """Write everything; `batches` gives those of the reader, of so many bytes."""
-        name, tfidf = self._reader.description, self._treatment.weighting == "tfidf"
+        name, tfidf = self._reader.description, self._options.weighting == "tfidf"
         frequencies, waiting = DocumentFrequencies(), list[Path]()
         # A quarter: a batch is held as read, as cleaned and as weighted, beside the chunk that fills up.
-        for batch in guarded_each(self._prepared(batches(max(self._treatment.block_bytes // 4, 1))), name):
+        for batch in guarded_each(self._prepared(batches(max(self._options.block_bytes // 4, 1))), name):
             self._open_writer(batch.features)
             if tfidf:  # counts wait in files between the two passes, so that text is parsed only once
                 frequencies.add(batch.features)
@@ -130,17 +128,17 @@ class Job:
         for batch in batches:
             if not batch.rows:
                 continue
-            if self._reader.columns is None and (width := batch.features.shape[1]) > self._limits.features:
+            if self._reader.columns is None and (width := batch.features.shape[1]) > self._options.limits.features:
                 widest = row_numbers(batch.features)[np.argmax(batch.features.indices)]
-                self._limits.check_features(width, batch.place(int(widest)))
+                self._options.limits.check_features(width, batch.place(int(widest)))
             kept = self.seen + np.arange(batch.rows)
             self.seen += batch.rows
             if self._file_labels is not None and len(self._file_labels) < self.seen:
                 self._refuse_labels(self._file_labels, "more")
-            batch = clean(batch, self._reader, self._treatment, self.repairs)
-            if self._treatment.weighted and self._treatment.zero_rows != "keep":
+            batch = clean(batch, self._reader, self._options, self.repairs)
+            if self._options.weighted and self._options.zero_rows != "keep":
                 filled = ~zero_rows(batch.features)
-                if self._treatment.zero_rows == "error" and not filled.all():
+                if self._options.zero_rows == "error" and not filled.all():
                     raise DataError(
                         f"{batch.place(int(np.argmin(filled)))}: all values are zero, so it has no direction to weigh; "
                         'drop such rows with zero_rows="drop" or keep them as zeros with zero_rows="keep"'
@@ -153,10 +151,10 @@ class Job:
             yield batch
 
     def _append(self, features: Any, idf: Array | None) -> None:
-        self.writer.append(weigh(features, idf, unit_norm=self._treatment.unit_norm))
+        self.writer.append(weigh(features, idf, unit_norm=self._options.unit_norm))
 
     def _open_writer(self, features: Any) -> None:
-        dtype = self._treatment.dtype
+        dtype = self._options.dtype
         if self._first_dtype is not None:
             if dtype is None and features.dtype.itemsize > self._first_dtype.itemsize:
                 raise DataError(
@@ -165,13 +163,13 @@ class Job:
                 )
             return
         self._first_dtype = features.dtype
-        becomes_real = self._treatment.weighted and features.dtype.kind in "iu"
+        becomes_real = self._options.weighted and features.dtype.kind in "iu"
         self.stored_dtype = np.dtype(dtype or (np.float64 if becomes_real else features.dtype))
         if is_sparse(features):
             columns = self._reader.columns
             self.writer = CsrWriter(self._root.create_group("X"), columns=columns, dtype=self.stored_dtype)
         else:
-            block_bytes = self._treatment.block_bytes
+            block_bytes = self._options.block_bytes
             self.writer = DenseWriter(self._root, "X", features.shape[1], self.stored_dtype, block_bytes)
 
     def _refuse_labels(self, labels: Values, rows: str) -> None:

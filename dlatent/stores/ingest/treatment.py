@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,30 +12,10 @@ from scipy.sparse.linalg import norm as sparse_norm
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
-from dlatent.stores.ingest.batches import Batch, Reader, Values, is_sparse
+from dlatent.stores.ingest.batches import Batch, Options, Reader, Values, is_sparse
 from dlatent.stores.numbers import INEXACT, inexact
 from dlatent.stores.rows import canonical
 from dlatent.stores.sparse import row_numbers
-
-ZeroRows = Literal["error", "keep", "drop"]
-Weighting = Literal["none", "tfidf"]
-
-
-@dataclass(frozen=True)
-class Treatment:
-    """Options of `ingest` that say what is done to the rows."""
-
-    weighting: Weighting
-    unit_norm: bool
-    zero_rows: ZeroRows
-    block_bytes: int
-    dtype: Literal["float32", "float64"] | None
-    missing: Literal["raise", "nan"]
-
-    @property
-    def weighted(self) -> bool:
-        """Whether values become others."""
-        return self.unit_norm or self.weighting == "tfidf"
 
 
 @dataclass
@@ -46,7 +26,7 @@ class Repairs:
     unsorted_rows: int = 0
 
 
-def clean(batch: Batch, reader: Reader, treatment: Treatment, repairs: Repairs) -> Batch:
+def clean(batch: Batch, reader: Reader, options: Options, repairs: Repairs) -> Batch:
     """The batch with features as a canonical csr_array or a C-ordered matrix of finite numbers (or NaN in the latter,
     where missing values stay), as wide as the reader says.
 
@@ -70,17 +50,17 @@ def clean(batch: Batch, reader: Reader, treatment: Treatment, repairs: Repairs) 
         features = np.ascontiguousarray(features, dtype=_dense_dtype(features.dtype))
     batch = replace(batch, features=features)
     values = stored(features)
-    wrong = np.isinf(values) if treatment.missing == "nan" and not sparse else ~np.isfinite(values)
+    wrong = np.isinf(values) if options.missing == "nan" and not sparse else ~np.isfinite(values)
     text = "the value is {value}; missing and infinite values cannot be ingested, fill them in or drop the row"
     refuse(wrong, batch, reader, text + ("" if sparse else " (missing='nan', --missing nan, keeps missing ones)"))
     if sparse and reader.columns is not None and features.shape[1] != reader.columns:
         announced = f"the {reader.columns} that were announced; give a larger number or more names"
         refuse(features.indices >= reader.columns, batch, reader, f"the feature is beyond {announced}")
         features.resize((features.shape[0], reader.columns))
-    if treatment.dtype == "float32":
+    if options.dtype == "float32":
         text = 'the value {value} is beyond float32; use dtype="float64"'
         refuse(np.abs(values) > np.finfo(np.float32).max, batch, reader, text)
-    if treatment.weighting == "tfidf":
+    if options.weighting == "tfidf":
         text = 'the value {value} is negative, but tf-idf needs counts; use weighting="none"'
         refuse(values < 0, batch, reader, text)
     return batch
