@@ -124,7 +124,7 @@ def _from_store(location: str, column: str | None, missing_chunks: MissingChunks
     if column is None:
         column = columns[0] if len(columns) == 1 and not several else MULTI if several and not columns else None
     if isinstance(obs, zarr.Group) and column in columns:
-        return _column(_decoded(obs[str(column)]), f"{location} obs column {column!r}")
+        return stored_labels(_decoded(obs[str(column)]), f"{location} obs column {column!r}")
     if isinstance(obsm, zarr.Group) and column is not None and column in obsm:
         return _matrix(_decoded(obsm[column]))
     labels = ", ".join([*columns, *(obsm.keys() if isinstance(obsm, zarr.Group) else ())]) or "no labels"
@@ -147,11 +147,15 @@ def _check_size(root: Any, location: str) -> None:
             DEFAULT.check_size(array.nbytes, size, place_of(array))
 
 
-def _column(stored: Any, description: str) -> npt.NDArray[Any]:
-    if isinstance(stored, zarr.Array):
-        return read_text(stored)
+def stored_labels(
+    stored: Any, description: str, read: Callable[[Any], npt.NDArray[Any]] = read_text
+) -> npt.NDArray[Any]:
+    """A column of an AnnData data frame, in whose arrays `read` finds numbers or text: categories by name; what is
+    missing is NaN among numbers, else None."""
+    if hasattr(stored, "shape"):
+        return read(stored)
     if "categories" in stored:
-        codes, names = read_all(stored["codes"]), read_text(stored["categories"])
+        codes, names = read(stored["codes"]), stored_labels(stored["categories"], description, read)
         if codes.dtype.kind not in "iu" or int(codes.min(initial=-1)) < -1 or int(codes.max(initial=-1)) >= len(names):
             raise StoreError(f"{description} has codes of classes that are not there; the store is damaged")
         if np.all(codes >= 0):
@@ -160,7 +164,7 @@ def _column(stored: Any, description: str) -> npt.NDArray[Any]:
             return np.asarray(np.append(names.astype(np.float64), np.nan)[codes])
         return np.asarray(np.array([*names, None], dtype=object)[codes])
     if "mask" in stored:
-        values, mask = read_all(stored["values"]), read_all(stored["mask"])
+        values, mask = read(stored["values"]), read(stored["mask"])
         if values.dtype.kind in "biuf":
             return np.asarray(np.where(mask, np.nan, values) if mask.any() else values)
         return np.array([None if hidden else value for value, hidden in zip(values, mask, strict=True)], dtype=object)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from dlatent.errors import DataError
 
 EXACT = 2**53
 """Every integer up to here is a float64."""
@@ -86,3 +88,26 @@ def inexact(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 INEXACT = "the integer {value} is beyond 2⁵³, where float64 is not exact; store it as a real number to have it rounded"
 """What is said of an integer that would change."""
+
+
+def as_float64(values: npt.NDArray[Any], place: Callable[[int], str], refusal: str) -> npt.NDArray[np.float64]:
+    """Numbers and texts of numbers (m,) as float64; what is missing becomes NaN.
+
+    Errors: DataError naming the `place` of the first that would change, or that is no number: of it `refusal` is said,
+    in which `{value!r}` is filled in.
+    """
+    if values.dtype.kind in "biuf":
+        wrong = np.flatnonzero(inexact(values))
+        if len(wrong):
+            raise DataError(f"{place(int(wrong[0]))}: {INEXACT.format(value=values[wrong[0]])}")
+        return values.astype(np.float64)
+    numbers = np.full(len(values), np.nan)
+    for at, value in enumerate((values.astype(str) if values.dtype.kind in "mM" else values).tolist()):
+        text = str(value).strip()
+        try:
+            if value is not None:
+                numbers[at] = real(text) if isinstance(value, str) or type(value) is int else float(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            why = f": {error}" if is_real(text) else refusal.format(value=str(value))
+            raise DataError(f"{place(at)}{why}") from None
+    return numbers

@@ -146,7 +146,7 @@ def test_a_damaged_piece_is_read_again(tmp_path: Path) -> None:
     ("change", "differs"),
     [
         ({"block_bytes": 1 << 18}, "options block_bytes was 131072 and is 262144"),
-        ({"labels": "name"}, "options wanted labels was 'kind' and is 'name'"),
+        ({"labels": "name"}, "options labels was 'kind' and is 'name'"),
         ({"missing": "nan"}, "options missing"),
         ("another file", "ingest was"),
         ("another value", "files .*a.csv values"),

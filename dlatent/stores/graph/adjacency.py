@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -144,57 +144,48 @@ NO_MEAN = 1e-12
 """Where all entries of Δ together are below this part of its trace, they are rounding."""
 
 
-class EntryCheck:
-    """Checks the entries of an adjacency matrix A, or of a precision Δ, block by block; symmetry and eigenvalues are
-    checked elsewhere."""
+def checked_rows(
+    blocks: Iterable[tuple[int, sp.csr_array]], place: str, *, precision: bool
+) -> Iterator[tuple[int, sp.csr_array]]:
+    """The first row and the rows of each block of an adjacency matrix A, or of a precision Δ, with checked entries;
+    symmetry and eigenvalues are checked elsewhere.
 
-    def __init__(self, place: str, *, precision: bool) -> None:
-        self._place, self._precision = place, precision
-        self._total = self._trace = 0.0
+    Errors: DataError for a weight of A that is negative or not finite; for an entry of Δ that is not finite, or a row
+    that has entries but no positive one on the diagonal; at the end, where 1ᵀΔ1 is zero, so that Δ tells no mean, or
+    negative.
+    """
+    total = trace = 0.0
+    for start, rows in blocks:
 
-    def rows(self, rows: sp.csr_array, start: int) -> None:
-        """Refuse rows `[start, …)`.
+        def entry(at: int, start: int = start, rows: sp.csr_array = rows) -> tuple[int, int]:
+            return start + int(row_numbers(rows)[at]), int(rows.indices[at])
 
-        Errors: DataError for a weight of A that is negative or not finite; for an entry of Δ that is not finite, or a
-        row that has entries but no positive one on the diagonal.
-        """
-
-        def row_of(at: int) -> int:
-            return start + int(np.searchsorted(rows.indptr, at, side="right")) - 1
-
-        if not self._precision:
-            check_weights(rows.data, self._place, lambda at: f"the edge from {row_of(at)} to {rows.indices[at]}")
-            return
-        wrong = np.flatnonzero(~np.isfinite(rows.data))
-        if len(wrong):
-            at = int(wrong[0])
-            raise DataError(
-                f"{self._place}: the entry of Δ at ({row_of(at)}, {rows.indices[at]}) is {rows.data[at].item()!r}; all "
-                "are finite in a precision"
-            )
-        diagonal = rows.diagonal(start)
-        wrong = np.flatnonzero((abs(rows).sum(axis=1) > 0) & (diagonal <= 0))
-        if len(wrong):
-            at = int(wrong[0])
-            raise DataError(
-                f"{self._place}: the entry of Δ at ({start + at}, {start + at}), on its diagonal, is "
-                f"{diagonal[at].item()!r}, and its row is not zero ({len(wrong):,} such rows), so that Δ is not "
-                "positive semi-definite; the adjacency matrix of a graph is given as graph=…"
-            )
-        self._total += float(rows.data.sum())
-        self._trace += float(diagonal.sum())
-
-    def finish(self) -> None:
-        """Refuse a Δ that tells no mean.
-
-        Errors: DataError where 1ᵀΔ1 is zero, or negative.
-        """
-        if not self._precision or self._total > NO_MEAN * self._trace:
-            return
+        if precision:
+            wrong = np.flatnonzero(~np.isfinite(rows.data))
+            if len(wrong):
+                raise DataError(
+                    f"{place}: the entry of Δ at {entry(wrong[0])} is {rows.data[wrong[0]].item()!r}; all are finite "
+                    "in a precision"
+                )
+            diagonal = rows.diagonal(start)
+            wrong = np.flatnonzero((abs(rows).sum(axis=1) > 0) & (diagonal <= 0))
+            if len(wrong):
+                at = int(wrong[0])
+                raise DataError(
+                    f"{place}: the entry of Δ at ({start + at}, {start + at}), on its diagonal, is "
+                    f"{diagonal[at].item()!r}, and its row is not zero ({len(wrong):,} such rows), so that Δ is not "
+                    "positive semi-definite; the adjacency matrix of a graph is given as graph=…"
+                )
+            total += float(rows.data.sum())
+            trace += float(diagonal.sum())
+        else:
+            check_weights(rows.data, place, lambda at: "the edge from {} to {}".format(*entry(at)))
+        yield start, rows
+    if precision and total <= NO_MEAN * trace:
         why = "so that it is not positive semi-definite"
-        if self._total >= -NO_MEAN * self._trace:
+        if total >= -NO_MEAN * trace:
             why = (
                 "as those of the Laplacian of a graph, so that it tells no mean; add a little to its diagonal, such as "
                 "Δ + 1e-6 I"
             )
-        raise DataError(f"{self._place}: all entries of Δ together, 1ᵀΔ1, are {self._total:.3g}, {why}")
+        raise DataError(f"{place}: all entries of Δ together, 1ᵀΔ1, are {total:.3g}, {why}")

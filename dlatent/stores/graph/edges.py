@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from dlatent.errors import DataError
 from dlatent.stores.files import LONGEST_LINE, Archive, ByteSource, file_name, plain_suffix
 from dlatent.stores.graph.adjacency import Counts, check_weights
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.numbers import INEXACT, inexact, is_real, real
+from dlatent.stores.numbers import as_float64, is_real
 from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names, separator
 
 ROWS = 1 << 18
@@ -23,14 +23,6 @@ ROWS = 1 << 18
 
 MOST_SAMPLES = 10_000_000
 """Each sample costs about 50 bytes of memory: more of them are not believed of a list that is all there is."""
-
-
-class EdgePiece(NamedTuple):
-    """Consecutive edges of a list: names of samples (m,) and (m,), weights (m,) or None."""
-
-    sources: npt.NDArray[Any]
-    targets: npt.NDArray[Any]
-    weights: npt.NDArray[Any] | None = None
 
 
 class Placed(NamedTuple):
@@ -55,12 +47,12 @@ class Edges(NamedTuple):
     weighted: bool | None
     one_order: bool = False
     notes: tuple[str, ...] = ()
-    precision: bool = False
 
 
 @dataclass(frozen=True)
 class EdgeList:
-    """A list of edges that is read piece by piece, as often as needed.
+    """A list of edges that is read piece by piece, as often as needed; a piece is two columns of names of samples (m,)
+    and, where there are weights, a third one.
 
     `weighted` None: where all weights are 1 they are none; `undirected`: the input says that its edges have no
     direction; `samples`, the number that the input says (None: it does not), which is at least `least`;
@@ -69,7 +61,7 @@ class EdgeList:
     """
 
     place: str
-    pieces: Callable[[], Iterator[EdgePiece]]
+    pieces: Callable[[], Iterable[Sequence[npt.NDArray[Any]]]]
     weighted: bool | None
     undirected: bool = False
     samples: int | None = None
@@ -83,44 +75,43 @@ class EdgeList:
         Errors: DataError where the list says another number than the data, or nothing says any; while they are read,
         naming the row of the first name that is unknown, or of the first weight that is no weight.
         """
-        size, way_out = lookup.samples, "the number of rows of the data"
-        notes: tuple[str, ...] = ()
-        if self.samples is not None and size is None:
-            size = self.samples
-            if size > MOST_SAMPLES:
-                raise DataError(
-                    f"{self.place} announces {size:,} samples; if it is no damage, give samples={size}, {way_out}"
-                )
-        elif self.samples is not None and self.by_position and lookup.before != self.samples:
-            lookup.check_samples(self.samples, self.place)
-        if size is None:
-            ends = (end.max(initial=-1) for placed in self._placed(lookup) for end in (placed.sources, placed.targets))
-            size = max(self.least, int(max(ends, default=-1)) + 1)
-            notes = (f"the graph has {size:,} samples, one more than the largest position in the list",)
-            if size > MOST_SAMPLES:
-                raise DataError(
-                    f"{self.place} names position {size - 1:,}, and nothing else says how many samples there are; if "
-                    f"it is no mistake, give samples={size}, {way_out}"
-                )
+        size, notes = self.samples, tuple[str, ...]()
+        if lookup.samples is not None:
+            if size is not None and self.by_position and lookup.before != size:
+                lookup.check_samples(size, self.place)
+            size = lookup.samples
+        else:
+            if size is None:
+                ends = (end.max(initial=-1) for placed in self._placed(lookup) for end in placed[:2])
+                size = max(self.least, int(max(ends, default=-1)) + 1)
+                notes = (f"the graph has {size:,} samples, one more than the largest position in the list",)
+                why = f"names position {size - 1:,}, and nothing else says how many samples there are"
+            else:
+                why = f"announces {size:,} samples"
             if not size:
-                raise DataError(f"{self.place} holds no edges; give samples=, {way_out}")
-        lookup = lookup if lookup.samples is not None else Lookup(size)
+                raise DataError(f"{self.place} holds no edges; give samples=, the number of rows of the data")
+            if size > MOST_SAMPLES:
+                raise DataError(
+                    f"{self.place} {why}; if it is no mistake, give samples={size}, the number of rows of the data"
+                )
+            lookup = Lookup(size)
         return Edges(self.place, size, self._placed(lookup), self.weighted, self.undirected, notes)
 
     def _placed(self, lookup: Lookup) -> Iterator[Placed]:
-        row, lookup = self.first, lookup.by_position(self.samples) if self.by_position else lookup
+        first, lookup = self.first, lookup.by_position(self.samples) if self.by_position else lookup
         for piece in self.pieces():
-            yield self._place(piece, lookup, row)
-            row += len(piece.sources)
+            yield self._place(piece, lookup, first)
+            first += len(piece[0])
 
-    def _place(self, piece: EdgePiece, lookup: Lookup, row: int) -> Placed:
-        def where(at: int) -> str:
-            return f"{self.place} row {row + at}"
+    def _place(self, piece: Sequence[npt.NDArray[Any]], lookup: Lookup, first: int) -> Placed:
+        def row(at: int) -> str:
+            return f"{self.place} row {first + at}"
 
-        sources = lookup.positions(piece.sources, where)
-        targets = lookup.positions(piece.targets, where)
-        weights = np.ones(len(sources)) if piece.weights is None else _numbers(piece.weights, where)
-        check_weights(weights, self.place, lambda at: f"row {row + at} ({piece.sources[at]} to {piece.targets[at]})")
+        sources, targets = (lookup.positions(names, row) for names in piece[:2])
+        weights = np.ones(len(sources))
+        if len(piece) == 3:
+            weights = as_float64(piece[2], row, " has weight {value!r}; weights are numbers")
+            check_weights(weights, self.place, lambda at: f"row {first + at} ({piece[0][at]} to {piece[1][at]})")
         return Placed(sources, targets, weights)
 
 
@@ -133,22 +124,6 @@ def kept(placed: Placed, counts: Counts, *, precision: bool = False) -> Placed:
     counts.self_loops += int(loops.sum())
     keep = ~(loops | zeros)
     return placed if keep.all() else Placed(*(column[keep] for column in placed))
-
-
-def _numbers(weights: npt.NDArray[Any], where: Callable[[int], str]) -> npt.NDArray[np.float64]:
-    if weights.dtype.kind in "biuf":
-        wrong = np.flatnonzero(inexact(weights))
-        if len(wrong):
-            raise DataError(f"{where(int(wrong[0]))}: {INEXACT.format(value=weights[wrong[0]])}")
-        return np.asarray(weights, dtype=np.float64)
-    numbers = np.empty(len(weights))
-    for at, weight in enumerate(weights.tolist()):
-        try:
-            numbers[at] = real(weight.strip()) if isinstance(weight, str) else float(weight)
-        except (TypeError, ValueError, OverflowError) as error:
-            why = f" ({error})" if isinstance(weight, str) and is_real(weight.strip()) else ""
-            raise DataError(f"{where(at)} has weight {weight!r}; weights are numbers{why}") from None
-    return numbers
 
 
 def is_table(graph: Any) -> bool:
@@ -176,7 +151,7 @@ def edges_of_array(graph: Any, weights: npt.ArrayLike | None) -> EdgeList:
         columns.append(refuse_mask(weights, "weights"))
         if columns[2].shape != columns[0].shape:
             raise DataError(f"weights have shape {columns[2].shape}, but there are {len(columns[0]):,} edges")
-    return EdgeList(place, lambda: iter([EdgePiece(*columns)]), len(columns) == 3)
+    return EdgeList(place, lambda: [columns], len(columns) == 3)
 
 
 def is_networkx(graph: Any) -> bool:
@@ -188,12 +163,13 @@ def edges_of_networkx(graph: Any) -> EdgeList:
     """The edges of a networkx graph, with the attribute `weight` where an edge has one (1 where it has none)."""
     listed = list(graph.edges(data="weight"))
     weighted = any(weight is not None for _, _, weight in listed)
-    weights = np.array([1.0 if weight is None else weight for _, _, weight in listed]) if weighted else None
-    sources, targets = (np.fromiter((edge[end] for edge in listed), object, len(listed)) for end in (0, 1))
+    columns = [np.fromiter((edge[end] for edge in listed), object, len(listed)) for end in (0, 1)]
+    if weighted:
+        columns.append(np.array([1.0 if weight is None else weight for _, _, weight in listed]))
     numbers = [node for node in graph.nodes() if isinstance(node, int | np.integer)]
     return EdgeList(
         f"networkx {type(graph).__name__}",
-        lambda: iter([EdgePiece(sources, targets, weights)]),
+        lambda: [columns],
         weighted,
         undirected=not graph.is_directed(),
         least=int(max(numbers, default=-1)) + 1,
@@ -219,12 +195,12 @@ def _npz(location: str, _: Lookup) -> EdgeList:
         samples = _samples(archive)
     step = shape[0] if by_columns else ROWS  # a stream that is stored by columns cannot be cut into rows
 
-    def pieces() -> Iterator[EdgePiece]:
+    def pieces() -> Iterator[list[npt.NDArray[Any]]]:
         with Archive(location) as archive, archive.stream("edges") as member:
             for start in range(0, shape[0], max(step, 1)):
                 rows = min(step, shape[0] - start)
                 block = member.read(rows * shape[1]).reshape(rows, shape[1], order="F" if by_columns else "C")
-                yield EdgePiece(*block.T)
+                yield list(block.T)
 
     return EdgeList(location, pieces, shape[1] == 3, undirected, samples, by_position=kind in "iuf")
 
@@ -276,7 +252,7 @@ def _edges_of_frames(location: str, names: list[str], frames: Callable[[], Itera
             f"{location} has the columns {', '.join(map(repr, names))}{index}; a list of edges has two, from and "
             "to, or three with weights"
         )
-    return EdgeList(location, lambda: (EdgePiece(*_columns(frame)) for frame in frames()), len(names) == 3)
+    return EdgeList(location, lambda: map(_columns, frames()), len(names) == 3)
 
 
 def _columns(frame: Any) -> list[npt.NDArray[Any]]:

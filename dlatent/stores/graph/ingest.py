@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ from dlatent.stores.graph.adjacency import Counts, check_adjacency
 from dlatent.stores.graph.direction import (
     Direction,
     Halves,
+    adjacency_rows,
     check_direction,
     common_neighbour_rows,
     pattern,
     symmetric,
-    undirected,
 )
 from dlatent.stores.graph.edges import Edges, Placed, kept
 from dlatent.stores.graph.lookup import Lookup
@@ -116,8 +117,9 @@ def ingest_graph(
 ) -> GraphReport:
     """Write a graph of any size as a symmetric adjacency matrix in a Zarr store, which `open_graph` opens unchecked.
 
-    Edges are read in pieces, sorted by row in temporary files beside the destination (about 50 bytes an edge), merged
-    and written; memory holds one piece and about 50 bytes for each sample, and its label where there are labels.
+    Edges are read in pieces, sorted by row in temporary files beside the destination (about 50 bytes an edge, and 35 a
+    pair of samples that common neighbours visit), merged and written; memory holds one piece and about 50 bytes for
+    each sample, and its label where there are labels.
 
     Parameters
     ----------
@@ -180,17 +182,17 @@ def ingest_graph(
         with guarded(named(source)):
             edges = _edges(source, Lookup(samples, ids, origin), weights, missing_chunks, precision)
         place, counts = edges.place, Counts()
-        spill, weighted = _spilled(edges, directory, counts)
-        halves = _halves(spill, edges, weighted, counts)
-        rows: Iterable[sp.csr_array]
-        if precision:
-            rows = (symmetric(half, place) for half in halves)
-        elif direction == "common_neighbours":
-            weighted = False
-            rows = common_neighbour_rows(halves, edges.samples, most_pairs, directory, place)
-        else:
-            rule = None if edges.one_order else direction
-            rows = (undirected(half, rule, weighted=weighted, place=place) for half in halves)
+        spill, weighted = _spilled(edges, directory, counts, precision)
+        halves = _halves(spill, weighted, counts)
+        common = partial(
+            common_neighbour_rows, samples=edges.samples, most_pairs=most_pairs, directory=directory, place=place
+        )
+        rows = (
+            (symmetric(half, place) for half in halves)
+            if precision
+            else adjacency_rows(halves, direction, common, weighted=weighted, one_order=edges.one_order, place=place)
+        )
+        weighted = weighted and direction != "common_neighbours"
         degrees = write_graph(root, rows, edges.samples, weighted=weighted, precision=precision)
     counts.isolated = int(np.count_nonzero(degrees == 0))
     return GraphReport(
@@ -234,17 +236,15 @@ def _edges(
     always = True if precision else None
     if isinstance(source, Graph):
         graph = (open_precision if precision else open_graph)(source, samples=lookup.samples)
-        return Edges(graph.description, graph.samples, _rows_of(graph), always, not precision, precision=precision)
+        return Edges(graph.description, graph.samples, _rows_of(graph), always, not precision)
     source = located(source, weights, missing_chunks)
     stored = isinstance(source, zarr.Group | zarr.Array)
     if stored or sp.issparse(source) or is_dask_array(source):
-        if stored:
-            matrix = open_csr(adjacency_group(source), BLOCK_BYTES)
-        else:
-            matrix = open_data(source, block_bytes=BLOCK_BYTES)
+        matrix = (
+            open_csr(adjacency_group(source), BLOCK_BYTES) if stored else open_data(source, block_bytes=BLOCK_BYTES)
+        )
         check_adjacency(matrix.shape, matrix.dtype, lookup, matrix.description)
-        placed = entries_of(matrix, precision=precision)
-        return Edges(matrix.description, matrix.shape[0], placed, always, precision=precision)
+        return Edges(matrix.description, matrix.shape[0], entries_of(matrix, precision=precision), always)
     if precision:
         raise DataError(f"{named(source)} cannot be read as a precision, {NO_LIST}")
     return edges_of(source, lookup, weights)
@@ -256,7 +256,7 @@ def _rows_of(graph: Graph) -> Iterator[Placed]:
         yield Placed(start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
 
 
-def _spilled(edges: Edges, directory: Path, counts: Counts) -> tuple[TripleSpill, bool]:
+def _spilled(edges: Edges, directory: Path, counts: Counts, precision: bool) -> tuple[TripleSpill, bool]:
     """All edges, sorted on disk, and whether they are weighted.
 
     Each edge lies there twice, in row i as column 2 j and in row j as column 2 i + 1, so that rows of D and of Dᵀ are
@@ -265,21 +265,18 @@ def _spilled(edges: Edges, directory: Path, counts: Counts) -> tuple[TripleSpill
     dtype = np.uint8 if edges.weighted is False else np.float64
     spill, heavy = TripleSpill(directory, edges.samples, 2 * edges.samples, dtype), False
     for placed in guarded_each(edges.placed, edges.place):
-        sources, targets, weights = kept(placed, counts, precision=edges.precision)
+        sources, targets, weights = kept(placed, counts, precision=precision)
         heavy = heavy or bool(np.any(weights != 1))
         spill.add(sources, 2 * targets, weights)
         spill.add(targets, 2 * sources + 1, weights)
     return spill, heavy if edges.weighted is None else edges.weighted
 
 
-def _halves(spill: TripleSpill, edges: Edges, weighted: bool, counts: Counts) -> Iterator[Halves]:
-    """Rows of D and of Dᵀ, block by block, with repeated edges merged; equal for edges without direction."""
+def _halves(spill: TripleSpill, weighted: bool, counts: Counts) -> Iterator[Halves]:
+    """Rows of D and of Dᵀ, block by block, with repeated edges merged."""
     for start, both in spill.batches(BATCH_BYTES):
         half = Halves(start, *(_merged(both, odd, weighted) for odd in (0, 1)))
         counts.duplicates += int(np.count_nonzero((both.indices & 1) == 0)) - len(half.forward.data)
-        if edges.one_order:
-            merged = undirected(half, "undirected", weighted=weighted, place=edges.place)
-            half = Halves(start, merged, merged)
         yield half
 
 

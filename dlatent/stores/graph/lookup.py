@@ -31,7 +31,6 @@ class Lookup:
     ) -> None:
         self.samples = samples
         self.origin = origin
-        self._moved: npt.NDArray[np.int64] | None = None
         self._labels: npt.NDArray[Any] | None = None
         self._ranks: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[Any]]] = {}
         if ids is None:
@@ -86,7 +85,7 @@ class Lookup:
 
     def knows(self, name: str) -> bool:
         """Whether a text is the label of a sample."""
-        return self._labels is not None and bool(np.any(self._sorted("U")[1] == name))
+        return self._labels is not None and name in self._labels.astype(str)
 
     def positions(self, names: npt.NDArray[Any], where: Name) -> npt.NDArray[np.int64]:
         """Positions (m,) of samples named by numbers or labels (m,).
@@ -94,37 +93,30 @@ class Lookup:
         Errors: DataError naming the first name that belongs to no sample, and how many do.
         """
         plain = _plain(names, where)
-        if self._labels is not None:
-            compared = plain.astype(str) if self.textual else plain
+        numbers = _numbers(plain, where) if self._labels is None and plain.dtype.kind == "U" else plain
+        if self._labels is None and self.origin is None:
+            last = np.inf if self.samples is None else self.samples
+            positions = np.where((numbers >= 0) & (numbers < last), numbers, -1)
+        else:
+            compared = plain.astype(str) if self.textual else numbers
             order, ranked = self._sorted(compared.dtype.kind)
             at = np.minimum(np.searchsorted(ranked, compared), len(ranked) - 1)
             positions = np.where(ranked[at] == compared, order[at], -1)
-        else:
-            positions = self._by_number(_numbers(plain, where) if plain.dtype.kind == "U" else plain)
         unknown = np.flatnonzero(positions < 0)
         if len(unknown):
             first = int(unknown[0])
             raise DataError(f"{where(first)} names {plain[first].item()!r}, {self._expected(len(unknown))}")
         return positions
 
-    def _by_number(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """The positions of samples by number, −1 of those that are not there."""
-        last = self.samples if self.origin is None else self.before
-        inside = (numbers >= 0) & (numbers < (np.inf if last is None else last))
-        if self.origin is None:
-            return np.where(inside, numbers, -1)
-        if self._moved is None:
-            self._moved = np.full(self.origin.rows, -1, dtype=np.int64)
-            self._moved[self.origin.load()] = np.arange(self.samples or 0)
-        return np.where(inside, self._moved[np.where(inside, numbers, 0)], -1)
-
     def _sorted(self, kind: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """Positions of the samples in the order of their labels, and the labels in that order, as text for "U"."""
-        assert self._labels is not None
+        """Positions of the samples in the order of their labels, or of where they lay before, and these in that order;
+        as text for "U"."""
         if kind not in self._ranks:
-            labels = self._labels.astype(str) if kind == "U" else self._labels
-            order = np.argsort(labels, kind="stable")
-            self._ranks[kind] = order, labels[order]
+            names = self._labels if self._labels is not None or self.origin is None else self.origin.load()
+            assert names is not None
+            names = names.astype(str) if kind == "U" else names
+            order = np.argsort(names, kind="stable")
+            self._ranks[kind] = order, names[order]
         return self._ranks[kind]
 
     def _expected(self, wrong: int) -> str:

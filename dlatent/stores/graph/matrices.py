@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 from uuid import uuid4
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
-from dlatent.arrays import Array, AxisLabels, DataSource, Graph, Integers
+from dlatent.arrays import Array, DataSource, Graph
 from dlatent.containers import check_parts
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import PRECISION
@@ -20,16 +20,17 @@ from dlatent.stores.checked import place_of
 from dlatent.stores.chunked import process_local
 from dlatent.stores.graph.adjacency import (
     Counts,
-    EntryCheck,
     MemoryRows,
     StoredRows,
     check_adjacency,
+    checked_rows,
     refuse_kind,
     without,
 )
 from dlatent.stores.graph.direction import (
     Direction,
     Halves,
+    adjacency_rows,
     check_pairs,
     common_neighbours,
     pattern,
@@ -38,7 +39,6 @@ from dlatent.stores.graph.direction import (
 )
 from dlatent.stores.graph.edges import NOTHING, Edges, Placed, kept
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.lazy import open_dask
 from dlatent.stores.nodes import check_complete
 from dlatent.stores.rows import canonical
 from dlatent.stores.sparse import CsrRows, open_csr, row_numbers
@@ -80,9 +80,7 @@ def of_matrix(
     if matrix.format in LISTING:
         counts.duplicates, counts.zeros = int(matrix.nnz - entries.nnz), int(np.count_nonzero(entries.data == 0))
     entries = entries if entries.dtype == np.float64 else entries.astype(np.float64)
-    check = EntryCheck(place, precision=precision)
-    check.rows(entries, 0)
-    check.finish()
+    list(checked_rows([(0, entries)], place, precision=precision))
     if precision:
         rows = MemoryRows(symmetric(Halves(0, entries, canonical(entries.T)), place))
         return Graph(entries.shape[0], int(entries.nnz), rows, uuid4().hex, place, in_memory=True, precision=True)
@@ -111,31 +109,27 @@ def _of_edges(
     place: str,
     one_order: bool = False,
 ) -> Graph:
-    """The graph of D (N, N), canonical CSR in float64 with checked weights, without self-loops and zeros.
+    """The graph of D (N, N), canonical CSR in float64 with checked weights, without self-loops and zeros."""
 
-    `one_order` says that the edges have no direction, and that D holds each of them in one of its orders or in both.
-    """
-    half = Halves(0, forward, canonical(forward.T))
-    if one_order:
-        forward = undirected(half, "undirected", weighted=weighted, place=place)
-        half = Halves(0, forward, forward)
-    if direction == "common_neighbours":
+    def common(halves: Iterable[Halves]) -> Iterator[sp.csr_array]:
         way_out = (
             "leave them out, or write the edges to disk: ingest_graph(..., direction='common_neighbours', "
             "most_pairs=...)"
         )
-        check_pairs(np.diff(half.forward.indptr), np.diff(half.backward.indptr), MOST_PAIRS, place, way_out)
-        adjacency = common_neighbours(half, half.backward, half.forward)
-    else:
-        adjacency = undirected(half, None if one_order else direction, weighted=weighted, place=place)
+        for half in halves:
+            degrees = np.stack([np.diff(half.forward.indptr), np.diff(half.backward.indptr)])
+            check_pairs(degrees, MOST_PAIRS, place, way_out)
+            yield common_neighbours(half)
+
+    halves = [Halves(0, forward, canonical(forward.T))]
+    (adjacency,) = adjacency_rows(halves, direction, common, weighted=weighted, one_order=one_order, place=place)
     counts.isolated = int(np.count_nonzero(np.diff(adjacency.indptr) == 0))
     rows, notes = MemoryRows(adjacency), tuple(counts.notes())
     return Graph(forward.shape[0], int(adjacency.nnz), rows, uuid4().hex, place, in_memory=True, notes=notes)
 
 
-def of_dask(array: Any, lookup: Lookup, direction: Direction | None, *, precision: bool = False) -> Graph:
-    """The graph, or the precision, of a Dask array of samples × samples, which is read into memory."""
-    source = open_dask(array, AxisLabels())
+def of_source(source: DataSource, lookup: Lookup, direction: Direction | None, *, precision: bool = False) -> Graph:
+    """The graph, or the precision, of a matrix of samples × samples that is read into memory, if it is small."""
     check_adjacency(source.shape, source.dtype, lookup, source.description)
     option = "precision=True" if precision else f"direction={direction!r}" if direction else ""
     return of_matrix(_read(source, option), lookup, direction, source.description, precision=precision)
@@ -148,9 +142,9 @@ def of_group(group: zarr.Group, lookup: Lookup, direction: Direction | None, *, 
     place = source.description
     if CHECKED[not precision] in group.attrs:
         refuse_kind(f"{place} holds", precision=not precision)
-    check_adjacency(source.shape, source.dtype, lookup, place)
     if direction is not None:
-        return of_matrix(_read(source, f"direction={direction!r}"), lookup, direction, place)
+        return of_source(source, lookup, direction)
+    check_adjacency(source.shape, source.dtype, lookup, place)
     entries, counts, arrays = int(source.nnz or 0), Counts(), cast(CsrRows, source.blocks[0]).arrays
     marked = group.attrs.get(CHECKED[precision])
     if isinstance(marked, dict) and marked.get("entries") == entries:
@@ -198,31 +192,27 @@ def _read(source: DataSource, option: str) -> sp.csr_array:
 
     Errors: DataError where it is larger than `READ_BYTES`, with the `option` of `ingest_graph` that it then needs.
     """
-    blocks, total = [], 0
-    if not source.sparse or source.nnz is None or source.nnz * ENTRY_BYTES <= READ_BYTES:
-        for block in source.blocks:
-            blocks.append(canonical(block.load()))
-            total += int(blocks[-1].nnz) * ENTRY_BYTES
-            if total > READ_BYTES:
-                break
-        else:
-            return sp.csr_array(sp.vstack(blocks, format="csr"))
-    raise DataError(
-        f"{source.description} has more than {READ_BYTES // 10**6:,} MB of edges, which are not read into memory; "
-        f"write them to a store first, with ingest_graph(..., 'edges.zarr'{', ' * bool(option)}{option}) or dlatent "
-        "ingest-graph"
-    )
+    blocks = list[sp.csr_array]()
+    for block in source.blocks:
+        blocks.append(canonical(block.load()))
+        if max(sum(int(rows.nnz) for rows in blocks), source.nnz or 0) * ENTRY_BYTES > READ_BYTES:
+            raise DataError(
+                f"{source.description} has more than {READ_BYTES // 10**6:,} MB of edges, which are not read into "
+                f"memory; write them to a store first, with ingest_graph(..., 'edges.zarr'{', ' * bool(option)}"
+                f"{option}) or dlatent ingest-graph"
+            )
+    return sp.csr_array(sp.vstack(blocks, format="csr"))
 
 
 def check_symmetric(source: DataSource, *, precision: bool = False) -> tuple[int, Counts]:
     """Check weights and symmetry of an adjacency matrix, or of a precision, in one pass over its row blocks, and count
     its entries.
 
-    The pairs of samples are divided into parts.  For each part the sum of a 64-bit hash of (i, j, weight), modulo
-    2⁶⁴, must be that of (j, i, weight).  So memory does not grow with the matrix, and one that is not symmetric passes
-    with a probability of about 2⁻⁶⁴.  A second pass is made only to name a pair that differs.
+    The pairs of samples are divided into parts.  For each part the sum of a 64-bit hash of (i, j, weight) over i < j,
+    modulo 2⁶⁴, must be that of (j, i, weight).  So memory does not grow with the matrix, and one that is not symmetric
+    passes with a probability of about 2⁻⁶⁴.  A second pass is made only to name a pair that differs.
     Returns: the number of entries that are not zero, without the diagonal of an adjacency matrix, and the counts.
-    Errors: DataError naming a weight that is no weight, or a pair whose two weights differ; as `EntryCheck`.
+    Errors: DataError naming a weight that is no weight, or a pair whose two weights differ; as `checked_rows`.
     """
     sums, counts, total, entries, joined = np.zeros(PARTS, dtype=np.uint64), Counts(), 0, 0, 0
     for placed in entries_of(source, precision=precision):
@@ -230,9 +220,8 @@ def check_symmetric(source: DataSource, *, precision: bool = False) -> tuple[int
         total += len(placed.weights)
         entries += len(edges.weights)
         joined += len(edges.sources) and 1 + int(np.count_nonzero(np.diff(edges.sources)))
-        part, weights = _part(edges), edges.weights.view(np.uint64)
-        np.add.at(sums, part, _mixed(edges.sources, edges.targets, weights))
-        np.subtract.at(sums, part, _mixed(edges.targets, edges.sources, weights))
+        signs = np.sign(edges.targets - edges.sources).astype(np.uint64)  # -1 is 2⁶⁴ - 1
+        np.add.at(sums, _part(edges, source), signs * _mixed(edges))
     if sums.any():
         _refuse_difference(source, int(np.flatnonzero(sums)[0]), precision)
     counts.isolated = source.shape[0] - joined
@@ -242,25 +231,22 @@ def check_symmetric(source: DataSource, *, precision: bool = False) -> tuple[int
 
 def entries_of(source: DataSource, *, precision: bool = False) -> Iterator[Placed]:
     """The entries of each row block of an adjacency matrix, or of a precision, in order, checked."""
-    check = EntryCheck(source.description, precision=precision)
-    for block in source.blocks:
-        rows = canonical(block.load()).astype(np.float64, copy=False)
-        check.rows(rows, block.start)
-        yield Placed(block.start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
-    check.finish()
+    blocks = ((block.start, canonical(block.load()).astype(np.float64, copy=False)) for block in source.blocks)
+    for start, rows in checked_rows(blocks, source.description, precision=precision):
+        yield Placed(start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
 
 
-def _part(edges: Placed) -> npt.NDArray[np.int64]:
-    """The part of a pair of samples, one for both of its orders."""
+def _part(edges: Placed, source: DataSource) -> npt.NDArray[np.int64]:
+    """The part of a pair of samples, one for both of its orders, by the first of the two samples."""
+    return np.minimum(edges.sources, edges.targets) * PARTS // source.shape[0]
+
+
+def _mixed(edges: Placed) -> npt.NDArray[np.uint64]:
+    """A hash of each edge, one for both of its orders: a sum with odd factors and the finalizer of SplitMix64."""
     low, high = np.minimum(edges.sources, edges.targets), np.maximum(edges.sources, edges.targets)
-    return (_mixed(low, high) >> np.uint64(52)).astype(np.int64)
-
-
-def _mixed(*columns: Integers) -> npt.NDArray[np.uint64]:
-    """A hash of each row of columns of 64-bit integers: a sum with odd factors and the finalizer of SplitMix64."""
-    mixed = np.full(len(columns[0]), _ODD[0])
-    for column, factor in zip(columns, _ODD, strict=False):
-        mixed += column.astype(np.uint64) * factor
+    mixed = np.full(len(low), _ODD[0])
+    for column, factor in zip((low, high, edges.weights), _ODD, strict=True):
+        mixed += column.view(np.uint64) * factor
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
@@ -270,7 +256,7 @@ def _refuse_difference(source: DataSource, part: int, precision: bool) -> None:
     """Collect the edges of one part, which is known to differ, and name the first pair whose weights are not equal."""
     edges = []
     for placed in entries_of(source, precision=precision):
-        here = _part(placed) == part
+        here = _part(placed, source) == part
         edges.append(Placed(*(column[here] for column in placed)))
     rows, columns, weights = _joined(edges)
     forward = canonical(sp.coo_array((weights, (rows, columns)), source.shape))

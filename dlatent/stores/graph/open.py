@@ -10,7 +10,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
-from dlatent.arrays import Graph, Origin
+from dlatent.arrays import AxisLabels, Graph, Origin
 from dlatent.containers import check_parts
 from dlatent.errors import DataError
 from dlatent.stores.checked import CheckedStore, MissingChunks, checked
@@ -27,8 +27,8 @@ from dlatent.stores.graph.edges import (
     is_table,
 )
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.graph.matrices import adjacency_group, of_dask, of_group, of_list, of_matrix
-from dlatent.stores.lazy import is_dask_array
+from dlatent.stores.graph.matrices import adjacency_group, of_group, of_list, of_matrix, of_source
+from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.location import guarded, local_path
 from dlatent.stores.nodes import open_node
 from dlatent.stores.places import read_places
@@ -101,21 +101,7 @@ def open_graph(
     >>> open_graph([[0, 1], [1, 2]], samples=3, direction="undirected").entries
     4
     """
-    check_direction(direction)
-    if isinstance(graph, Graph):
-        if direction is not None:
-            raise DataError(
-                f"{graph.description} is open already and has lost its direction; pass direction={direction!r} where "
-                "it is opened first"
-            )
-        return _opened_before(graph, samples)
-    with guarded(named(graph)):
-        node = located(graph, weights, missing_chunks)
-        lookup = Lookup(samples, ids, origin)
-        opened = _matrix(node, lookup, direction)
-        if opened is None:
-            opened = of_list(edges_of(node, lookup, weights), direction)
-    return replace(opened, places=read_places(graph))
+    return _opened(graph, samples, ids, origin, direction, weights, missing_chunks)
 
 
 def open_precision(
@@ -159,14 +145,46 @@ def open_precision(
     >>> open_precision(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(4, 4))).shape
     (4, 4)
     """
-    if isinstance(precision, Graph):
-        return _opened_before(precision, samples, precision=True)
-    with guarded(named(precision)):
-        node, lookup = located(precision, None, missing_chunks), Lookup(samples, origin=origin)
-        opened = _matrix(node, lookup, None, precision=True)
-        if opened is None:
-            raise DataError(f"{named(precision)} cannot be read as a precision, {NO_LIST}")
-    return replace(opened, places=read_places(precision))
+    return _opened(precision, samples, None, origin, None, None, missing_chunks, precision=True)
+
+
+def _opened(
+    graph: Any,
+    samples: int | None,
+    ids: npt.ArrayLike | None,
+    origin: Origin | None,
+    direction: Direction | None,
+    weights: npt.ArrayLike | None,
+    missing_chunks: MissingChunks,
+    *,
+    precision: bool = False,
+) -> Graph:
+    """The graph, or the precision, that an input is."""
+    check_direction(direction)
+    if isinstance(graph, Graph):
+        if direction is not None:
+            raise DataError(
+                f"{graph.description} is open already and has lost its direction; pass direction={direction!r} where "
+                "it is opened first"
+            )
+        Lookup(samples, origin=origin).check_samples(graph.samples, graph.description)
+        if graph.precision != precision:
+            refuse_kind(f"{graph.description} is", precision=graph.precision)
+        return graph
+    with guarded(named(graph)):
+        node, lookup = located(graph, weights, missing_chunks), Lookup(samples, ids, origin)
+        if isinstance(node, zarr.Group | zarr.Array):
+            opened = of_group(adjacency_group(node), lookup, direction, precision=precision)
+        elif sp.issparse(node):
+            place = f"scipy.sparse {cast(Any, node).format} matrix"
+            opened = of_matrix(node, lookup, direction, place, precision=precision)
+        elif is_dask_array(node):
+            opened = of_source(open_dask(node, AxisLabels()), lookup, direction, precision=precision)
+        elif precision:
+            raise DataError(f"{named(graph)} cannot be read as a precision, {NO_LIST}")
+        else:
+            opened = of_list(edges_of(node, lookup, weights), direction)
+    return replace(opened, places=read_places(graph))
 
 
 NO_LIST = "which is a matrix: scipy.sparse, Dask, a Zarr store with a csr_matrix, or a .npz file of scipy.sparse"
@@ -175,23 +193,6 @@ NO_LIST = "which is a matrix: scipy.sparse, Dask, a Zarr store with a csr_matrix
 def named(graph: Any) -> str:
     """What edges are called in messages before they are open."""
     return os.fspath(graph) if isinstance(graph, str | os.PathLike) else f"edges of type {type(graph).__qualname__}"
-
-
-def _matrix(graph: Any, lookup: Lookup, direction: Direction | None, *, precision: bool = False) -> Graph | None:
-    """The graph, or the precision, of what is a matrix; None of all else."""
-    if isinstance(graph, zarr.Group | zarr.Array):
-        return of_group(adjacency_group(graph), lookup, direction, precision=precision)
-    if sp.issparse(graph):
-        place = f"scipy.sparse {cast(Any, graph).format} matrix"
-        return of_matrix(graph, lookup, direction, place, precision=precision)
-    return of_dask(graph, lookup, direction, precision=precision) if is_dask_array(graph) else None
-
-
-def _opened_before(graph: Graph, samples: int | None, *, precision: bool = False) -> Graph:
-    Lookup(samples).check_samples(graph.samples, graph.description)
-    if graph.precision != precision:
-        refuse_kind(f"{graph.description} is", precision=graph.precision)
-    return graph
 
 
 def located(graph: Any, weights: npt.ArrayLike | None, missing_chunks: MissingChunks = "raise") -> Any:

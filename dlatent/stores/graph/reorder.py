@@ -203,7 +203,13 @@ def _carry(node: Any, source: DataSource, root: zarr.Group, new: Reordering) -> 
     start_layout(root)
     annotated = isinstance(node, zarr.Group) and node.attrs.get("encoding-type") == "anndata"
     _write_matrix(source, root, "X", _stored_dtype(node["X"] if annotated else node, source), new)
-    notes = _carry_annotations(node, root, new) if annotated else _write_labels(source, root, new)
+    notes = _carry_annotations(node, root, new) if annotated else []
+    if not annotated:  # rows without labels are named by the position at which they lay before
+        labels = source.labels
+        names = new.order if labels.samples is None else labels.samples[new.order]
+        write_vector(cast(zarr.Group, root["obs"]), "_index", names.astype(str))
+        write_feature_names(root, None if labels.features is None else labels.features.astype(str), source.shape[1])
+        root["X"].attrs[DIMENSIONS] = list(labels.dims)
     write_vector(cast(zarr.Group, root["uns"]), ORIGINAL, new.order)
     if (origin := source.labels.origin) is not None:
         write_before(root, origin.load()[new.order], origin.rows)
@@ -241,16 +247,6 @@ def _copy(member: Any, group: zarr.Group, name: str, new: Reordering | None) -> 
             _copy(value, copied, key, None if (encoding, key) == ("categorical", "categories") else new)
 
 
-def _write_labels(source: DataSource, root: zarr.Group, new: Reordering) -> list[str]:
-    """Labels of rows and features; rows without labels are named by the position at which they lay before."""
-    labels = source.labels
-    names = new.order if labels.samples is None else labels.samples[new.order]
-    write_vector(cast(zarr.Group, root["obs"]), "_index", names.astype(str))
-    write_feature_names(root, None if labels.features is None else labels.features.astype(str), source.shape[1])
-    root["X"].attrs[DIMENSIONS] = list(labels.dims)
-    return []
-
-
 def _stored_dtype(member: Any, source: DataSource) -> np.dtype[Any]:
     """The dtype of dense values on disk, which is kept; sparse values are floats."""
     return member.dtype if isinstance(member, zarr.Array) and not source.sparse else source.dtype
@@ -258,19 +254,18 @@ def _stored_dtype(member: Any, source: DataSource) -> np.dtype[Any]:
 
 def _write_matrix(source: DataSource, group: zarr.Group, name: str, dtype: np.dtype[Any], new: Reordering) -> None:
     """Write the rows of a matrix in the new order; they are sorted in files, and memory holds a few blocks."""
-    columns = source.shape[1]
-    positions = np.empty_like(new.order)
-    positions[new.order] = np.arange(len(new.order))
+    rows, columns = source.shape
+    positions = np.argsort(new.order)
     writer: CsrWriter | DenseWriter
     if source.sparse:
-        entries = TripleSpill(new.directory, source.shape[0], columns, dtype)
+        entries = TripleSpill(new.directory, rows, columns, dtype)
         for block in source.blocks:
-            rows = canonical(block.load())
-            entries.add(positions[block.start + row_numbers(rows)], rows.indices, rows.data)
+            part = canonical(block.load())
+            entries.add(positions[block.start + row_numbers(part)], part.indices, part.data)
         writer = CsrWriter(group.create_group(name), columns=columns, dtype=dtype)
         batches: Iterator[Any] = (batch for _, batch in entries.batches(BLOCK_BYTES))
     else:  # one entry is a whole row
-        entries = TripleSpill(new.directory, source.shape[0], 1, np.dtype((dtype, (columns,))))
+        entries = TripleSpill(new.directory, rows, 1, np.dtype((dtype, (columns,))))
         for block in source.blocks:
             entries.add(positions[block.start : block.stop], 0, block.load())
         writer = DenseWriter(group, name, columns, dtype, BLOCK_BYTES)

@@ -24,9 +24,14 @@ BatchFunction: TypeAlias = Callable[[int], Iterator[tuple[int, Any]]]
 IndexBase = Literal["auto", 0, 1]
 
 
+Weighting = Literal["none", "tfidf"]
+ZeroRows = Literal["error", "keep", "drop"]
+
+
 @dataclass(frozen=True)
-class Wanted:
-    """Labels, features and ids as the caller of `ingest` wants them, and how a file is to be read."""
+class Options:
+    """Options of `ingest`: labels, features and ids as the caller wants them, how a file is to be read, and what is
+    done to its rows."""
 
     labels: str | Sequence[str] | None
     features: str | Sequence[str] | int | None
@@ -34,6 +39,17 @@ class Wanted:
     index_base: IndexBase
     missing_chunks: MissingChunks
     limits: Limits
+    weighting: Weighting
+    unit_norm: bool
+    zero_rows: ZeroRows
+    block_bytes: int
+    dtype: Literal["float32", "float64"] | None
+    missing: Literal["raise", "nan"]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether values become others."""
+        return self.unit_norm or self.weighting == "tfidf"
 
 
 @dataclass(frozen=True)

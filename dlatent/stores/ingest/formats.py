@@ -15,9 +15,8 @@ import numpy as np
 
 from dlatent.errors import DataError
 from dlatent.stores.files import plain_suffix, text_lines
-from dlatent.stores.ingest.annotated import open_h5ad, open_zarr
-from dlatent.stores.ingest.arrays import open_npy, open_npz
-from dlatent.stores.ingest.batches import Reader, Values, Wanted
+from dlatent.stores.ingest.arrays import open_h5ad, open_npy, open_npz, open_zarr
+from dlatent.stores.ingest.batches import Options, Reader, Values
 from dlatent.stores.ingest.matrix_market import open_matrix_market
 from dlatent.stores.ingest.svmlight import open_svmlight
 from dlatent.stores.ingest.tables import open_csv, open_parquet
@@ -30,7 +29,7 @@ class Kind(NamedTuple):
     """A format: what opens it, its extensions, which of "labels", "features" and "ids" the caller may name in it, and
     whether several files are one matrix (by `files_reader`, so that their ingest can be resumed)."""
 
-    open: Callable[[Sequence[str], Wanted, Path], Reader]
+    open: Callable[[Sequence[str], Options, Path], Reader]
     suffixes: tuple[str, ...]
     names: tuple[str, ...] = ()
     several: bool = False
@@ -71,12 +70,12 @@ def detect(locations: Sequence[str], format: str | None, *, resume: bool) -> str
     return name
 
 
-def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory: Path) -> tuple[Reader, str | None]:
+def open_reader(locations: Sequence[str], format: str, options: Options, directory: Path) -> tuple[Reader, str | None]:
     """The reader for the files, and the file with labels of all rows, if any; `directory` is for temporary files.
 
     Errors: DataError for what the format has not; for more features or bytes than the limits allow.
     """
-    kind, labels, features = FORMATS[format], wanted.labels, wanted.features
+    kind, labels, features = FORMATS[format], options.labels, options.features
     label_file = labels if isinstance(labels, str) and _is_there(labels) else None
     labels = labels if label_file is None else None
     names = None
@@ -88,14 +87,14 @@ def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory
             raise DataError(f"several label columns are read from csv and parquet only; name one for {format}")
         if labels is not None and "labels" not in kind.names:
             raise DataError(f"labels {labels!r} is no file, and {format} has no named labels; give the path of a file")
-        if wanted.ids is not None and "ids" not in kind.names:
+        if options.ids is not None and "ids" not in kind.names:
             raise DataError(f"ids name a column of csv and parquet or a key of npz; {format} files have none")
         if not (isinstance(features, str) and "features" in kind.names and not _is_there(features)):
             names = _names(features)
     announced = features if isinstance(features, int) else None if names is None else len(names)
-    inside = replace(wanted, labels=labels, features=None if announced is not None else features)
+    inside = replace(options, labels=labels, features=None if announced is not None else features)
     reader = kind.open(locations, inside, directory)
-    limits = replace(wanted.limits, features=max(wanted.limits.features, announced or 0))
+    limits = replace(options.limits, features=max(options.limits.features, announced or 0))
     limits.check_features(reader.columns or 0, reader.description)
     limits.check_size(reader.least_bytes, reader.total_bytes, reader.description)
     reader.columns = announced if reader.columns is None else reader.columns

@@ -7,7 +7,6 @@ the mark where it begins, until the store is whole: an ingest that was interrupt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -15,20 +14,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 import zarr
 
+from dlatent.arrays import Array
 from dlatent.errors import DataError, masked, number_of
 from dlatent.stores.checkpoint import Checkpoint
-from dlatent.stores.checkpoint_codec import fingerprint
-from dlatent.stores.files import Limits, file_size, open_raw
-from dlatent.stores.ingest.batches import START, Batch, Reader, Values, is_sparse, numbered
+from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
+from dlatent.stores.files import file_size, open_raw
+from dlatent.stores.ingest.batches import START, Batch, Options, Reader, Values, is_sparse, numbered
 from dlatent.stores.ingest.treatment import (
     DocumentFrequencies,
     Repairs,
-    Treatment,
     clean,
-    entry_row,
     weigh,
     zero_rows,
 )
@@ -46,7 +43,7 @@ from dlatent.stores.ingest.writer import (
 )
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.location import guarded, guarded_each
-from dlatent.stores.sparse import CsrWriter
+from dlatent.stores.sparse import CsrWriter, row_numbers
 
 Progress = Callable[[int, int | None, int], None]
 """Called after every batch with bytes done, bytes in all (None: unknown) and rows done."""
@@ -66,18 +63,14 @@ class Job:
         root: zarr.Group,
         reader: Reader,
         label_file: str | None,
-        treatment: Treatment,
-        limits: Limits,
+        options: Options,
         directory: Path,
         progress: Progress | None,
     ) -> None:
-        self._root, self._reader, self._treatment, self._limits = root, reader, treatment, limits
+        self._root, self._reader, self._options = root, reader, options
         self._directory, self._progress = directory, progress
-        self._tfidf = treatment.weighting == "tfidf"
-        self._frequencies, self._waiting = DocumentFrequencies(), list[Path]()
-        self._writer: DenseWriter | CsrWriter | None = None
         start_layout(root)
-        self._names, self._has_ids = name_writer(root, "obs"), False
+        self._names, self._kept = name_writer(root, "obs"), list[npt.NDArray[np.int64]]()
         self._label_file = label_file
         self._file_labels: Values | None = None
         if label_file is not None:
@@ -86,44 +79,36 @@ class Job:
             self._collector = LabelCollector("label", None, numeric_text=False)
         else:
             self._collector = LabelCollector(reader.label_name, reader.categories, numeric_text=reader.numeric_text)
-        self._left_out: list[npt.NDArray[np.int64]] = []
+        self._first_dtype: np.dtype[Any] | None = None
+        self.writer: DenseWriter | CsrWriter
         self.labels: Column | Outputs | None = None
         self.repairs = Repairs()
         self.seen = self.dropped = 0
-        self.shape = (0, 0)
-        self.stored_dtype: np.dtype[Any] = np.dtype(np.float64)
-        self._first_dtype = self.stored_dtype
-
-    @property
-    def writer(self) -> DenseWriter | CsrWriter:
-        """The writer of `X`; there is one after the first batch."""
-        if self._writer is None:
-            raise DataError(f"{self._reader.description} has no rows to ingest")
-        return self._writer
 
     def run(self, batches: Callable[[int], Iterator[Batch]]) -> None:
         """Write everything; `batches` gives those of the reader, of so many bytes."""
-        name = self._reader.description
+        name, tfidf = self._reader.description, self._options.weighting == "tfidf"
+        frequencies, waiting = DocumentFrequencies(), list[Path]()
         # A quarter: a batch is held as read, as cleaned and as weighted, beside the chunk that fills up.
-        for batch in guarded_each(batches(max(self._treatment.block_bytes // 4, 1)), name):
-            if batch.rows:
-                with guarded(name):
-                    kept = self._prepared(batch)
-                self._take(kept)
-                self.seen += batch.rows
-                if self._progress is not None:
-                    self._progress(batch.done, self._reader.total_bytes, self.seen)
-        if self._tfidf:
-            idf = self._frequencies.inverse()
-            for path in self._waiting:
-                features = sp.load_npz(path) if path.suffix == ".npz" else np.load(path, allow_pickle=False)
-                path.unlink()
-                self.writer.append(weigh(features, idf, unit_norm=self._treatment.unit_norm))
+        for batch in guarded_each(self._prepared(batches(max(self._options.block_bytes // 4, 1))), name):
+            self._open_writer(batch.features)
+            if tfidf:  # counts wait in files between the two passes, so that text is parsed only once
+                frequencies.add(batch.features)
+                waiting.append(self._directory / f"batch{len(waiting)}")
+                waiting[-1].write_bytes(encode(batch.features))
+            else:
+                self._append(batch.features, None)
+            if self._progress is not None:
+                self._progress(batch.done, self._reader.total_bytes, self.seen)
+        if not self.seen:
+            raise DataError(f"{name} has no rows to ingest")
+        idf = frequencies.inverse()
+        for path in waiting:
+            self._append(decode(path.read_bytes(), str(path)), idf)
+            path.unlink()
         self.shape = self.writer.close()
-        self._check_shape()
         with guarded(name):  # text that is none shows where it is written
-            self._finish_names()
-            self.labels = write_labels(self._root, self._collector.finish())
+            self._finish()
 
     def notes(self) -> Iterator[str]:
         """Sentences on all that was decided or mended."""
@@ -138,55 +123,39 @@ class Job:
         if isinstance(self.labels, Column) and self.labels.name != self._reader.label_name:
             yield f"the label column {self._reader.label_name!r} is stored as {self.labels.name!r}"
 
-    def _prepared(self, batch: Batch) -> Batch:
-        """The rows of one batch that are kept, clean; takes their labels."""
-        reader = self._reader
-        if reader.columns is None and is_sparse(batch.features) and batch.features.shape[1] > self._limits.features:
-            widest = entry_row(batch.features, int(np.argmax(batch.features.indices)))
-            self._limits.check_features(int(batch.features.shape[1]), batch.place(widest))
-        if self._file_labels is not None:
-            batch = replace(batch, labels=self._file_labels[self.seen : self.seen + batch.rows])
-            if len(batch.labels) < batch.rows:
+    def _prepared(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The rows that are kept, clean; takes their names and labels."""
+        for batch in batches:
+            if not batch.rows:
+                continue
+            if self._reader.columns is None and (width := batch.features.shape[1]) > self._options.limits.features:
+                widest = row_numbers(batch.features)[np.argmax(batch.features.indices)]
+                self._options.limits.check_features(width, batch.place(int(widest)))
+            kept = self.seen + np.arange(batch.rows)
+            self.seen += batch.rows
+            if self._file_labels is not None and len(self._file_labels) < self.seen:
                 self._refuse_labels(self._file_labels, "more")
-        batch = clean(batch, reader, self._treatment, self.repairs)
-        if self._treatment.weighted and self._treatment.zero_rows != "keep":
-            batch = self._without_zeros(batch)
-        self._collector.add(batch.labels)
-        return batch
+            batch = clean(batch, self._reader, self._options, self.repairs)
+            if self._options.weighted and self._options.zero_rows != "keep":
+                filled = ~zero_rows(batch.features)
+                if self._options.zero_rows == "error" and not filled.all():
+                    raise DataError(
+                        f"{batch.place(int(np.argmin(filled)))}: all values are zero, so it has no direction to weigh; "
+                        'drop such rows with zero_rows="drop" or keep them as zeros with zero_rows="keep"'
+                    )
+                batch, kept = batch.take(filled), kept[filled]
+            # Rows keep the numbers that they have in the file, so that what names rows by these still finds them.
+            self._names.append(kept if batch.ids is None else batch.ids)
+            self._kept.append(kept)
+            self._collector.add(batch.labels if self._file_labels is None else self._file_labels[kept])
+            yield batch
 
-    def _without_zeros(self, batch: Batch) -> Batch:
-        empty = zero_rows(batch.features)
-        if not empty.any():
-            return batch
-        if self._treatment.zero_rows == "error":
-            raise DataError(
-                f"{batch.place(int(np.argmax(empty)))}: all values are zero, so it has no direction to weigh; drop "
-                'such rows with zero_rows="drop" or keep them as zeros with zero_rows="keep"'
-            )
-        self.dropped += int(empty.sum())
-        self._left_out.append(self.seen + np.flatnonzero(empty))
-        return batch.take(~empty)
-
-    def _take(self, batch: Batch) -> None:
-        """Weigh and pass on the clean rows of one batch."""
-        if batch.ids is not None:
-            with guarded(self._reader.description):
-                self._names.append(batch.ids)
-        self._has_ids = batch.ids is not None
-        self._open_writer(batch.features)
-        if not self._tfidf:
-            self.writer.append(weigh(batch.features, None, unit_norm=self._treatment.unit_norm))
-            return
-        # Counts wait in files between the two passes, so that text is parsed only once.
-        self._frequencies.add(batch.features)
-        sparse = is_sparse(batch.features)
-        path = self._directory / f"batch{len(self._waiting)}.{'npz' if sparse else 'npy'}"
-        sp.save_npz(path, batch.features, compressed=False) if sparse else np.save(path, batch.features)
-        self._waiting.append(path)
+    def _append(self, features: Any, idf: Array | None) -> None:
+        self.writer.append(weigh(features, idf, unit_norm=self._options.unit_norm))
 
     def _open_writer(self, features: Any) -> None:
-        dtype = self._treatment.dtype
-        if self._writer is not None:
+        dtype = self._options.dtype
+        if self._first_dtype is not None:
             if dtype is None and features.dtype.itemsize > self._first_dtype.itemsize:
                 raise DataError(
                     f"{self._reader.description}: values are {self._first_dtype} at first and {features.dtype} later; "
@@ -194,23 +163,14 @@ class Job:
                 )
             return
         self._first_dtype = features.dtype
-        becomes_real = self._treatment.weighted and features.dtype.kind in "iu"
+        becomes_real = self._options.weighted and features.dtype.kind in "iu"
         self.stored_dtype = np.dtype(dtype or (np.float64 if becomes_real else features.dtype))
         if is_sparse(features):
             columns = self._reader.columns
-            self._writer = CsrWriter(self._root.create_group("X"), columns=columns, dtype=self.stored_dtype)
+            self.writer = CsrWriter(self._root.create_group("X"), columns=columns, dtype=self.stored_dtype)
         else:
-            block_bytes = self._treatment.block_bytes
-            self._writer = DenseWriter(self._root, "X", features.shape[1], self.stored_dtype, block_bytes)
-
-    def _check_shape(self) -> None:
-        rows, columns = self.shape
-        if not rows or not columns:
-            what = "rows" if not rows else "features"
-            dropped = f" ({self.dropped} rows of zeros were dropped)" if self.dropped else ""
-            raise DataError(f"{self._reader.description} has no {what} to ingest{dropped}")
-        if self._file_labels is not None and len(self._file_labels) != self.seen:
-            self._refuse_labels(self._file_labels, str(self.seen))
+            block_bytes = self._options.block_bytes
+            self.writer = DenseWriter(self._root, "X", features.shape[1], self.stored_dtype, block_bytes)
 
     def _refuse_labels(self, labels: Values, rows: str) -> None:
         raise DataError(
@@ -218,15 +178,21 @@ class Job:
             "rows; give exactly one for each row"
         )
 
-    def _finish_names(self) -> None:
+    def _finish(self) -> None:
+        """Write the names and labels of all rows, and the names of the features."""
+        rows, columns = self.shape
+        self.dropped = self.seen - rows
+        if not rows or not columns:
+            what = "rows" if not rows else "features"
+            dropped = f" ({self.dropped} rows of zeros were dropped)" if self.dropped else ""
+            raise DataError(f"{self._reader.description} has no {what} to ingest{dropped}")
+        if self._file_labels is not None and len(self._file_labels) != self.seen:
+            self._refuse_labels(self._file_labels, str(self.seen))
         if self.dropped:
-            # Rows keep the numbers that they have in the file, so that what names rows by these still finds them.
-            kept = np.delete(np.arange(self.seen), np.concatenate(self._left_out))
-            write_before(self._root, kept, self.seen)
-        if not self._has_ids:
-            self._names.append(kept if self.dropped else np.arange(self.shape[0]))
+            write_before(self._root, np.concatenate(self._kept), self.seen)
         self._names.close()
-        write_feature_names(self._root, self._reader.column_names, self.shape[1])
+        write_feature_names(self._root, self._reader.column_names, columns)
+        self.labels = write_labels(self._root, self._collector.finish())
 
 
 def about_ingest(sources: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,17 +37,15 @@ def dense_file(path: Path, offset: int, shape: tuple[int, int], dtype: np.dtype[
     """
     height, width = shape
 
-    def run(stream: BinaryIO, first: int, count: int) -> npt.NDArray[Any]:
-        stream.seek(offset + first * dtype.itemsize)
-        return np.fromfile(stream, dtype=dtype, count=count)
+    def run(first: int, count: int) -> npt.NDArray[Any]:
+        return np.fromfile(path, dtype, count, offset=offset + first * dtype.itemsize)
 
     def read(start: int, stop: int) -> npt.NDArray[Any]:
-        block = np.empty((stop - start, width), dtype=dtype)
-        with path.open("rb") as stream:
-            if not by_columns:
-                return run(stream, start * width, block.size).reshape(block.shape)
-            for column in range(width):
-                block[:, column] = run(stream, column * height + start, stop - start)
+        if not by_columns:
+            return run(start * width, (stop - start) * width).reshape(stop - start, width)
+        block = np.empty((stop - start, width), dtype)
+        for column in range(width):
+            block[:, column] = run(column * height + start, stop - start)
         return block
 
     return Stored(shape, dtype, read)

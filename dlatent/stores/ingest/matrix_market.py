@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,8 +15,8 @@ from scipy.io import mmread
 
 from dlatent.errors import DataError, number_of
 from dlatent.stores.files import LONGEST_LINE, ByteSource, text_chunk_bytes
-from dlatent.stores.ingest.batches import Reader, Values, Wanted, matrix_reader
-from dlatent.stores.ingest.matrices import TripleSpill, dense_batches, dense_file
+from dlatent.stores.ingest.batches import Options, Reader, Values, matrix_reader
+from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 
 FIELDS = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
@@ -25,19 +24,19 @@ MIRRORED = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 """By what an entry is multiplied on the other side of the diagonal."""
 
 Entries: TypeAlias = tuple[Values, ...]
-"""Rows, columns and values as they are listed; of an array, the values."""
+"""Rows, columns and values."""
 
 _PLACE = rb"[0-9]{1,18}"
 _REAL = rb"-?(?:[0-9]{1,300}(?:\.[0-9]{0,300})?|\.[0-9]{1,300})(?:[eE][+-]?[0-9]{1,9})?"
 _VALUE = {"real": _REAL, "double": _REAL, "pattern": _REAL, "integer": rb"-?[0-9]{1,18}"}
 
 
-def open_matrix_market(locations: Sequence[str], _: Wanted, directory: Path) -> Reader:
+def open_matrix_market(locations: Sequence[str], _: Options, directory: Path) -> Reader:
     """A file, whose entries are sorted on disk in `directory`."""
     text = _Text(ByteSource(locations[0]))
-    read = partial(text.dense if text.array else text.sparse, directory)
+    source, read = text.source, partial(text.rows, directory)
     least = 8 * text.shape[0] * (text.shape[1] if text.array else 1)
-    return matrix_reader(text.source.name, text.source.size, text.shape, read, least_bytes=least)
+    return matrix_reader(source.name, source.size, text.shape, read, least_bytes=least)
 
 
 class _Text:
@@ -83,47 +82,27 @@ class _Text:
         listed = rows * (rows + self._mirrored) // 2 if self._mirrored else rows * columns
         return (rows, columns), listed if self.array else int(tokens[2])
 
-    def sparse(self, directory: Path, batch_bytes: int) -> Iterator[tuple[int, Any]]:
-        """Rows of coordinates."""
+    def rows(self, directory: Path, batch_bytes: int) -> Iterator[tuple[int, Any]]:
+        """The first row and the matrix of each batch; of an array, a dense one."""
         spill = TripleSpill(directory, *self.shape, self._dtype)
         for rows, columns, values in self._pieces(batch_bytes):
             spill.add(rows, columns, values)
             if self._mirrored:
                 mirrored = rows != columns
                 spill.add(columns[mirrored], rows[mirrored], self._mirrored * values[mirrored])
-        return spill.batches(batch_bytes)
-
-    def dense(self, directory: Path, batch_bytes: int) -> Iterator[tuple[int, Any]]:
-        """Rows of an array, of which a symmetric one has the lower triangle, by columns."""
-        path, seen = directory / "columns", 0
-        with path.open("wb") as stream:
-            stream.truncate(math.prod(self.shape) * self._dtype.itemsize)
-        skip = int(self._mirrored < 0)
-        lengths = np.full(self.shape[1], self.shape[0]) - (skip + np.arange(self.shape[1]) if self._mirrored else 0)
-        ends = np.cumsum(lengths)
-        for (values,) in self._pieces(batch_bytes):
-            if not len(values):
-                continue
-            # Mapped anew for each piece, so that its pages do not stay in memory.
-            matrix = np.memmap(path, self._dtype, mode="r+", shape=self.shape, order="F")
-            position = np.arange(seen, seen + len(values))
-            columns = np.searchsorted(ends, position, side="right")
-            rows = position - (ends - lengths)[columns] + (columns + skip if self._mirrored else 0)
-            matrix[rows, columns] = values
-            if self._mirrored:
-                matrix[columns, rows] = values * self._mirrored
-            seen += len(values)
-        return dense_batches(dense_file(path, 0, self.shape, self._dtype, by_columns=True))(batch_bytes)
+        for start, batch in spill.batches(batch_bytes):
+            yield start, batch.toarray() if self.array else batch
 
     def _pieces(self, batch_bytes: int) -> Iterator[Entries]:
         """The entries of the body, piece by piece."""
         seen = 0
         for line, text in self.source.line_chunks(text_chunk_bytes(batch_bytes)):
             skipped = max(min(self.lines - line + 1, text.count(b"\n")), 0)
-            entries = self._parse(text.split(b"\n", skipped)[-1], line + skipped)
+            *places, values = self._parse(text.split(b"\n", skipped)[-1], line + skipped)
             # What is too much is found out when the next piece is asked for.
+            entries = (*(places or self._places(seen, len(values))), values)
             yield tuple(column[: self.entries - seen] for column in entries)
-            seen += len(entries[-1])
+            seen += len(values)
             if seen > self.entries:
                 break
         if seen != self.entries:
@@ -132,8 +111,18 @@ class _Text:
                 f"but has {'more' if seen > self.entries else seen}; the file is cut short or damaged"
             )
 
+    def _places(self, seen: int, count: int) -> Entries:
+        """Rows and columns of an array's values, which come by columns; of a symmetric one, of its lower triangle."""
+        skip, all_columns = int(self._mirrored < 0), np.arange(self.shape[1])
+        first = skip + all_columns if self._mirrored else np.zeros_like(all_columns)
+        ends = np.cumsum(self.shape[0] - first)
+        position = seen + np.arange(count)
+        columns = np.minimum(np.searchsorted(ends, position, side="right"), self.shape[1] - 1)
+        return position - ends[columns] + self.shape[0], columns
+
     def _parse(self, text: bytes, first_line: int) -> Entries:
-        """The entries of whole lines, by scipy where they are plain, else line by line to name what is wrong."""
+        """The entries of whole lines, of an array their values alone: by scipy where they are plain, else line by line
+        to name what is wrong."""
         if self._plain.fullmatch(text):
             lines = text.count(b"\n")
             size = f"{lines} 1" if self.array else f"{self.shape[0]} {self.shape[1]} {lines}"

@@ -19,10 +19,9 @@ from dlatent.stores.atomic import MARKER, left_by, new_store, sign
 from dlatent.stores.checked import MissingChunks
 from dlatent.stores.checkpoint import checkpoint_of_store
 from dlatent.stores.files import DEFAULT, Limits, directory_size, file_name, file_size
-from dlatent.stores.ingest.batches import START, IndexBase, Wanted
+from dlatent.stores.ingest.batches import START, IndexBase, Options, Weighting, ZeroRows
 from dlatent.stores.ingest.formats import Format, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress, about_ingest, recorded_batches
-from dlatent.stores.ingest.treatment import Treatment, Weighting, ZeroRows
 from dlatent.stores.ingest.writer import Column, Outputs
 from dlatent.stores.location import guarded, local_path, place_text
 from dlatent.stores.places import require_apart
@@ -173,8 +172,21 @@ def ingest(
     (100, 3)
     """
     started = time.perf_counter()
-    treatment = Treatment(weighting, unit_norm, zero_rows, block_bytes, dtype, missing)
-    _check_options(treatment, index_base)
+    options = Options(
+        labels=_text(labels),
+        features=_text(features),
+        ids=ids,
+        index_base=index_base,
+        missing_chunks=missing_chunks,
+        limits=Limits(max_features, max_expansion),
+        weighting=weighting,
+        unit_norm=unit_norm,
+        zero_rows=zero_rows,
+        block_bytes=block_bytes,
+        dtype=dtype,
+        missing=missing,
+    )
+    _check_options(options)
     sources: Iterable[Any] = source if isinstance(source, Iterable) and not isinstance(source, str) else [source]
     locations = [place_text(one) for one in sources]
     if not locations:
@@ -183,21 +195,19 @@ def ingest(
     kind = detect(locations, format, resume=resume)
     for location in locations if kind != "zarr" else ():  # refuses what is not there before it replaces anything
         file_size(location)
-    limits = Limits(max_features, max_expansion)
-    wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks, limits)
     with contextlib.ExitStack() as stack:
         if resume:
-            options = {"format": kind, "wanted": asdict(wanted), **asdict(treatment)}
-            checkpoint = stack.enter_context(checkpoint_of_store(destination, about_ingest(locations, options)))
+            about = about_ingest(locations, {"format": kind, **asdict(options)})
+            checkpoint = stack.enter_context(checkpoint_of_store(destination, about))
             overwrite = overwrite or left_by(destination, checkpoint.identity)
         root = stack.enter_context(new_store(destination, kind="data", overwrite=overwrite))
         if resume:
             sign(root, checkpoint.identity)
         directory = stack.enter_context(scratch(destination))
         with guarded(", ".join(locations)):
-            reader, label_file = open_reader(locations, kind, wanted, directory)
+            reader, label_file = open_reader(locations, kind, options, directory)
         stack.callback(reader.close)
-        job = Job(root, reader, label_file, treatment, limits, directory, progress)
+        job = Job(root, reader, label_file, options, directory, progress)
         job.run(partial(recorded_batches, reader, checkpoint) if resume else lambda size: reader.batches(size, START))
         marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
         root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": kind}
@@ -233,20 +243,20 @@ def scratch(destination: str | os.PathLike[str]) -> Iterator[Path]:
         discard(directory_beside)
 
 
-def _check_options(treatment: Treatment, index_base: object) -> None:
+def _check_options(options: Options) -> None:
     choices = (
-        ("weighting", treatment.weighting, get_args(Weighting)),
-        ("zero_rows", treatment.zero_rows, get_args(ZeroRows)),
-        ("dtype", treatment.dtype, (None, "float32", "float64")),
-        ("index_base", index_base, get_args(IndexBase)),
-        ("missing", treatment.missing, ("raise", "nan")),
+        ("weighting", options.weighting, get_args(Weighting)),
+        ("zero_rows", options.zero_rows, get_args(ZeroRows)),
+        ("dtype", options.dtype, (None, "float32", "float64")),
+        ("index_base", options.index_base, get_args(IndexBase)),
+        ("missing", options.missing, ("raise", "nan")),
     )
     for name, value, accepted in choices:
         if value not in accepted:
             raise DataError(f"{name} is {value!r}; expected one of {', '.join(map(repr, accepted))}")
-    if treatment.block_bytes < 1:
-        raise DataError(f"block_bytes is {treatment.block_bytes}; expected at least 1")
-    if treatment.missing == "nan" and treatment.weighted:
+    if options.block_bytes < 1:
+        raise DataError(f"block_bytes is {options.block_bytes}; expected at least 1")
+    if options.missing == "nan" and options.weighted:
         raise DataError("rows with missing values cannot be weighted or scaled; leave tf-idf and unit_norm away")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dlatent.errors import DataError
 from dlatent.stores.files import ByteSource, text_chunk_bytes
-from dlatent.stores.ingest.batches import Batch, LabelSets, Mark, Reader, Wanted, files_reader
+from dlatent.stores.ingest.batches import Batch, LabelSets, Mark, Options, Reader, files_reader
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 from dlatent.stores.sparse import csr
 
@@ -23,11 +23,11 @@ _SPACES = bytes.maketrans(b"\t\n\r\v\f", b"     ")
 LARGEST_INDEX = np.iinfo(np.int32).max - 1
 
 
-def open_svmlight(locations: Sequence[str], wanted: Wanted, _: Path) -> Reader:
+def open_svmlight(locations: Sequence[str], options: Options, _: Path) -> Reader:
     """Files one after the other; the number of the first feature, where it is "auto", is 0 where index 0 occurs
     anywhere and 1 otherwise."""
     sources = [ByteSource(location) for location in locations]
-    base: int = wanted.index_base if wanted.index_base != "auto" else int(not any(map(_has_index_zero, sources)))
+    base: int = options.index_base if options.index_base != "auto" else int(not any(map(_has_index_zero, sources)))
     note = f"feature indices start at {base} (found by looking for index 0)"
 
     def batches_of(source: ByteSource, batch_bytes: int, mark: Mark) -> Iterator[Batch]:
@@ -38,7 +38,7 @@ def open_svmlight(locations: Sequence[str], wanted: Wanted, _: Path) -> Reader:
             behind = Mark(mark.file, position, line + text.count(b"\n"))
             yield Batch(features, partial(_line_of_row, text, source.name, line), labels, behind=behind)
 
-    return files_reader(sources, batches_of, notes=(note,) if wanted.index_base == "auto" else ())
+    return files_reader(sources, batches_of, notes=(note,) if options.index_base == "auto" else ())
 
 
 def parse(text: bytes, base: int, name: str, first_line: int) -> tuple[Any, LabelSets]:

@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.files import ByteSource
-from dlatent.stores.ingest.batches import Batch, Mark, Reader, Wanted, files_reader, numbered
-from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
+from dlatent.stores.ingest.batches import Batch, Mark, Options, Reader, files_reader, numbered
+from dlatent.stores.numbers import as_float64, is_real
 from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names
 
 
-def open_csv(locations: Sequence[str], wanted: Wanted, _: Path) -> Reader:
+def open_csv(locations: Sequence[str], options: Options, _: Path) -> Reader:
     """Comma-separated text with a header line (tabs for .tsv); labels are numbers where all of them are.
 
     A first column without a name, and a field more than the header has at the beginning of all rows, names the rows.
@@ -33,10 +33,10 @@ def open_csv(locations: Sequence[str], wanted: Wanted, _: Path) -> Reader:
     def frames(source: ByteSource, rows: int, _: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         return csv_frames(source, names=csv_names(source), chunksize=rows, dtype=dict.fromkeys(texts, str))
 
-    return _table_reader(locations, wanted, columns, frames, numeric_text=True)
+    return _table_reader(locations, options, columns, frames, numeric_text=True)
 
 
-def open_parquet(locations: Sequence[str], wanted: Wanted, _: Path) -> Reader:
+def open_parquet(locations: Sequence[str], options: Options, _: Path) -> Reader:
     """Parquet files, read by row groups; a stored pandas index names the rows."""
 
     def columns(source: ByteSource) -> tuple[list[str], list[str]]:
@@ -49,17 +49,17 @@ def open_parquet(locations: Sequence[str], wanted: Wanted, _: Path) -> Reader:
             for column in numbers:  # where values are missing, all of the column becomes float64
                 values = batch.column(column)
                 if str(values.type) in ("int64", "uint64") and values.null_count:
-                    _refuse_inexact(np.asarray(values.fill_null(0)), partial(_place, source.name, seen, column))
+                    as_float64(np.asarray(values.fill_null(0)), partial(_place, source.name, seen, column), "")
             seen += batch.num_rows
             source.position = source.size * seen // max(file.rows, 1)
             yield batch.to_pandas(ignore_metadata=True)
 
-    return _table_reader(locations, wanted, columns, frames)
+    return _table_reader(locations, options, columns, frames)
 
 
 def _table_reader(
     locations: Sequence[str],
-    wanted: Wanted,
+    options: Options,
     columns: Callable[[ByteSource], tuple[list[str], list[str]]],
     frames: Callable[[ByteSource, int, Sequence[str], Sequence[str]], Iterator[Any]],
     **known: Any,
@@ -70,14 +70,14 @@ def _table_reader(
     file as pandas data frames of about so many rows, with these columns of numbers and those of text.
     """
     sources = [ByteSource(location) for location in locations]
-    labels = [wanted.labels] if isinstance(wanted.labels, str) else list(wanted.labels or ())
+    labels = [options.labels] if isinstance(options.labels, str) else list(options.labels or ())
     names, index = columns(sources[0])
-    ids = [index[0] if wanted.ids is None else wanted.ids] if wanted.ids is not None or len(index) == 1 else []
+    ids = [index[0] if options.ids is None else options.ids] if options.ids is not None or len(index) == 1 else []
     features = [name for name in names if name not in {*labels, *ids, *index}]
-    if isinstance(wanted.features, str):
-        features = [wanted.features]
-    elif isinstance(wanted.features, Sequence):
-        features = [*map(str, wanted.features)]
+    if isinstance(options.features, str):
+        features = [options.features]
+    elif isinstance(options.features, Sequence):
+        features = [*map(str, options.features)]
     for source in sources:
         _check_present([*features, *{*labels, *ids}], columns(source)[0], source.name)
     if not features:
@@ -124,33 +124,9 @@ WAYS = (
 
 def _numbers(column: Any, name: str, start: int, ways: str = "") -> npt.NDArray[np.float64]:
     """A column as float64 (missing values as NaN); its first entry that is no number is named."""
-    import pandas
-
-    place = partial(_place, name, start, str(column.name))
-    if pandas.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
-        if column.dtype.kind in "iu":
-            _refuse_inexact(column.to_numpy(), place)
-        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    numbers = pandas.to_numeric(column, errors="coerce")
-    wrong = np.flatnonzero(numbers.isna().to_numpy() & column.notna().to_numpy())
-    if len(wrong) or column.dtype.kind in "mM":
-        first = int(wrong[0]) if len(wrong) else 0
-        raise DataError(f"{place(first)}: {str(column.iloc[first])!r} is not a number; {ways}encode it as numbers")
-    values = np.array(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
-    for row, value in enumerate(column):  # pandas rounds some texts to a neighbour of the nearest number
-        if isinstance(value, str) or (isinstance(value, int) and abs(value) > EXACT):
-            try:
-                values[row] = real(str(value).strip())
-            except ValueError as error:
-                raise DataError(f"{place(row)}: {error}") from None
-    return values
+    refusal = f": {{value!r}} is not a number; {ways}encode it as numbers"
+    return as_float64(column.to_numpy(), partial(_place, name, start, str(column.name)), refusal)
 
 
 def _place(name: str, start: int, column: str, row: int) -> str:
     return f"{numbered(name, start, row)}, column {column!r}"
-
-
-def _refuse_inexact(values: npt.NDArray[Any], place: Callable[[int], str]) -> None:
-    wrong = np.flatnonzero(inexact(values))
-    if len(wrong):
-        raise DataError(f"{place(int(wrong[0]))}: {INEXACT.format(value=values[wrong[0]])}")

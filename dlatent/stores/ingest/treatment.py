@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.sparse.linalg import norm as sparse_norm
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
-from dlatent.stores.ingest.batches import Batch, Reader, Values, is_sparse
+from dlatent.stores.ingest.batches import Batch, Options, Reader, Values, is_sparse
 from dlatent.stores.numbers import INEXACT, inexact
+from dlatent.stores.rows import canonical
 from dlatent.stores.sparse import row_numbers
-
-ZeroRows = Literal["error", "keep", "drop"]
-Weighting = Literal["none", "tfidf"]
-
-
-@dataclass(frozen=True)
-class Treatment:
-    """Options of `ingest` that say what is done to the rows."""
-
-    weighting: Weighting
-    unit_norm: bool
-    zero_rows: ZeroRows
-    block_bytes: int
-    dtype: Literal["float32", "float64"] | None
-    missing: Literal["raise", "nan"]
-
-    @property
-    def weighted(self) -> bool:
-        """Whether values become others."""
-        return self.unit_norm or self.weighting == "tfidf"
 
 
 @dataclass
@@ -44,7 +26,7 @@ class Repairs:
     unsorted_rows: int = 0
 
 
-def clean(batch: Batch, reader: Reader, treatment: Treatment, repairs: Repairs) -> Batch:
+def clean(batch: Batch, reader: Reader, options: Options, repairs: Repairs) -> Batch:
     """The batch with features as a canonical csr_array or a C-ordered matrix of finite numbers (or NaN in the latter,
     where missing values stay), as wide as the reader says.
 
@@ -68,19 +50,17 @@ def clean(batch: Batch, reader: Reader, treatment: Treatment, repairs: Repairs) 
         features = np.ascontiguousarray(features, dtype=_dense_dtype(features.dtype))
     batch = replace(batch, features=features)
     values = stored(features)
-    # One sum finds out in most cases: it is finite only if every term is, up to overflow.
-    if values.dtype.kind == "f" and not np.isfinite(values.sum(dtype=np.float64)):
-        wrong = np.isinf(values) if treatment.missing == "nan" and not sparse else ~np.isfinite(values)
-        text = "the value is {value}; missing and infinite values cannot be ingested, fill them in or drop the row"
-        refuse(wrong, batch, reader, text + ("" if sparse else " (missing='nan', --missing nan, keeps missing ones)"))
+    wrong = np.isinf(values) if options.missing == "nan" and not sparse else ~np.isfinite(values)
+    text = "the value is {value}; missing and infinite values cannot be ingested, fill them in or drop the row"
+    refuse(wrong, batch, reader, text + ("" if sparse else " (missing='nan', --missing nan, keeps missing ones)"))
     if sparse and reader.columns is not None and features.shape[1] != reader.columns:
         announced = f"the {reader.columns} that were announced; give a larger number or more names"
         refuse(features.indices >= reader.columns, batch, reader, f"the feature is beyond {announced}")
         features.resize((features.shape[0], reader.columns))
-    if treatment.dtype == "float32" and values.dtype != np.float32 and values.size:
+    if options.dtype == "float32":
         text = 'the value {value} is beyond float32; use dtype="float64"'
         refuse(np.abs(values) > np.finfo(np.float32).max, batch, reader, text)
-    if treatment.weighting == "tfidf":
+    if options.weighting == "tfidf":
         text = 'the value {value} is negative, but tf-idf needs counts; use weighting="none"'
         refuse(values < 0, batch, reader, text)
     return batch
@@ -98,30 +78,18 @@ def refuse(wrong: npt.NDArray[np.bool_], batch: Batch, reader: Reader, text: str
         return
     features, first = batch.features, int(np.argmax(wrong.ravel()))
     if is_sparse(features):
-        row, column = entry_row(features, first), int(features.indices[first])
+        row, column = int(row_numbers(features)[first]), int(features.indices[first])
     else:
         row, column = divmod(first, wrong.shape[1])
     value = stored(features).ravel()[first]
     raise DataError(f"{batch.place(row)}, {reader.column(column)}: {text.format(value=value)}")
 
 
-def entry_row(matrix: sp.csr_array, entry: int) -> int:
-    """Row of a stored entry."""
-    return int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
-
-
 def _canonical(matrix: sp.csr_array, repairs: Repairs) -> sp.csr_array:
-    steps = np.diff(matrix.indices)
-    inside = np.ones(len(steps), dtype=bool)
-    cuts = matrix.indptr[1:-1]
-    inside[cuts[(cuts > 0) & (cuts <= len(steps))] - 1] = False
-    if np.all(steps[inside] > 0):
-        matrix.has_canonical_format = True
-        return matrix
-    backwards = np.flatnonzero((steps < 0) & inside)
-    repairs.unsorted_rows += len(np.unique(np.searchsorted(matrix.indptr, backwards, side="right")))
-    merged = matrix.copy()
-    merged.sum_duplicates()
+    rows = row_numbers(matrix)
+    backwards = (np.diff(matrix.indices) < 0) & (rows[1:] == rows[:-1])
+    repairs.unsorted_rows += len(np.unique(rows[1:][backwards]))
+    merged = canonical(matrix)
     repairs.duplicates += matrix.nnz - merged.nnz
     return merged
 
@@ -150,12 +118,9 @@ class DocumentFrequencies:
 
     def add(self, features: Any) -> None:
         """Count the rows of one batch."""
-        if is_sparse(features):
-            counts = np.bincount(features.indices[features.data != 0], minlength=features.shape[1])
-        else:
-            counts = np.count_nonzero(features, axis=0)
-        self._counts = np.pad(self._counts, (0, max(len(counts) - len(self._counts), 0)))
-        self._counts[: len(counts)] += counts
+        counts = np.asarray((features != 0).sum(axis=0))
+        width = max(len(counts), len(self._counts))
+        self._counts = np.add(*(np.pad(part, (0, width - len(part))) for part in (self._counts, counts)))
         self._rows += int(features.shape[0])
 
     def inverse(self) -> Array:
@@ -169,32 +134,21 @@ def weigh(features: Any, idf: Array | None, *, unit_norm: bool) -> Any:
         return features
     features = features.astype(np.float64)
     if idf is not None:
-        if is_sparse(features):
-            features.data *= idf[features.indices]
-        else:
-            features *= idf
-    return _scale_rows(features) if unit_norm else features
+        values = stored(features)
+        values *= idf[features.indices] if is_sparse(features) else idf
+    return _scale_rows(features) if unit_norm and features.size else features
 
 
 def zero_rows(features: Any) -> npt.NDArray[np.bool_]:
     """Which rows hold nothing but zeros."""
-    if not is_sparse(features):
-        return np.asarray(~features.any(axis=1))
-    filled = row_numbers(features)[features.data != 0]
-    return np.asarray(np.bincount(filled, minlength=features.shape[0]) == 0)
+    return np.asarray((features != 0).sum(axis=1) == 0)
 
 
 def _scale_rows(features: Any) -> Any:
     """Rows of unit length; divided by their largest value first, so that no square overflows or vanishes."""
-    if not is_sparse(features):
-        largest = np.max(np.abs(features), axis=1, keepdims=True, initial=0.0)
-        features = features / np.where(largest > 0, largest, 1.0)
-        lengths = np.sqrt(np.einsum("ij,ij->i", features, features))[:, None]
-        return features / np.where(lengths > 0, lengths, 1.0)
-    rows = row_numbers(features)
-    largest = np.zeros(features.shape[0])
-    np.maximum.at(largest, rows, np.abs(features.data))
-    features.data /= np.where(largest > 0, largest, 1.0)[rows]
-    lengths = np.sqrt(np.bincount(rows, weights=features.data**2, minlength=features.shape[0]))
-    features.data /= np.where(lengths > 0, lengths, 1.0)[rows]
+    norm, values = sparse_norm if is_sparse(features) else np.linalg.norm, stored(features)
+    for order in (np.inf, 2):
+        lengths = norm(features, order, axis=1)[:, None]
+        scale = np.where(lengths > 0, lengths, 1.0)
+        values /= scale[row_numbers(features), 0] if is_sparse(features) else scale
     return features

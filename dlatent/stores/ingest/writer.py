@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -151,69 +152,58 @@ class LabelCollector:
     """Holds the labels in memory (text as class numbers, about 8 bytes a row) until all rows have been seen."""
 
     def __init__(self, name: str, categories: Values | None, *, numeric_text: bool) -> None:
-        self._name = name
-        self._categories = categories
-        self._numeric_text = numeric_text
-        self._plain: list[Values] = []
-        self._codes: list[npt.NDArray[np.int32]] = []
+        self._name, self._categories, self._numeric_text = name, categories, numeric_text
         self._known: dict[str, int] = {}
-        self._sets: list[LabelSets] = []
-        self._outputs: list[Any] = []
+        self._batches: defaultdict[str, list[Any]] = defaultdict(list)
 
     def add(self, labels: Any) -> None:
         """Take the labels of a batch, in any of its forms."""
         if isinstance(labels, LabelSets):
-            self._sets.append(labels)
+            self._batches["sets"].append(labels)
         elif labels is not None and labels.ndim == 2:
-            self._outputs.append(labels)
+            self._batches["outputs"].append(labels)
         elif labels is not None and labels.dtype.kind in "biuf":
-            self._plain.append(labels)
+            self._batches["numbers"].append(labels)
         elif labels is not None and labels.dtype.kind not in "OUST":
             raise DataError(f"the labels are of type {labels.dtype}; give numbers or text")
         elif labels is not None:
-            self._codes.append(np.fromiter(map(self._code, labels.tolist()), dtype=np.int32, count=len(labels)))
+            codes = np.fromiter(map(self._code, labels.tolist()), dtype=np.int32, count=len(labels))
+            self._batches["codes"].append(codes)
 
     def finish(self) -> Column | Outputs | None:
         """The labels of all rows, or None where there were none."""
-        if self._plain and self._codes:
+        if not self._batches:
+            return None
+        if len(self._batches) > 1:
             raise DataError(f"the labels {self._name!r} are numbers in some rows, text in others; make them one kind")
-        if self._outputs:
-            return Outputs(np.concatenate(self._outputs), self._categories)
-        if self._sets:
-            return self._finish_sets()
-        if self._codes:
-            return self._finish_text()
-        return self._finish_plain() if self._plain else None
+        ((kind, batches),) = self._batches.items()
+        if kind == "sets":
+            return self._finish_sets(batches)
+        values = np.concatenate(batches)
+        if kind == "outputs":
+            return Outputs(values, self._categories)
+        if kind == "codes":
+            return self._finish_text(values)
+        return Column(self._name, values if self._categories is None else values.astype(np.int32), self._categories)
 
     def _code(self, value: Any) -> int:
         """Number of a class; None, NaN and empty text are no class."""
         text = label_text(value)
         return self._known.setdefault(text, len(self._known)) if text else -1
 
-    def _finish_plain(self) -> Column:
-        values = np.concatenate(self._plain)
-        names: Any = self._categories
-        coded = names is not None and values.dtype.kind in "iu" and len(np.unique(names)) == len(names)
-        if coded and int(values.min(initial=0)) >= -1 and int(values.max(initial=0)) < len(names):
-            return Column(self._name, values.astype(np.int32), names)
-        return Column(self._name, values)
-
-    def _finish_text(self) -> Column:
-        codes = np.concatenate(self._codes)
+    def _finish_text(self, codes: npt.NDArray[np.int32]) -> Column:
         names = np.array(list(self._known), dtype=str)
         numbers = numbers_of(self._known) if self._numeric_text and self._known else None
-        if numbers is None:
-            order = np.argsort(names)
-            rank = np.empty(len(names) + 1, dtype=np.int32)
-            rank[order], rank[-1] = np.arange(len(names)), -1
-            return Column(self._name, rank[codes], names[order])
-        if np.all(codes >= 0):
-            return Column(self._name, numbers[codes])
-        return Column(self._name, np.append(numbers.astype(np.float64), np.nan)[codes])
+        if numbers is not None:
+            values = numbers if np.all(codes >= 0) else np.append(numbers.astype(np.float64), np.nan)
+            return Column(self._name, values[codes])
+        order = np.argsort(names)
+        ranks = np.append(np.argsort(order), -1).astype(np.int32)
+        return Column(self._name, ranks[codes], names[order])
 
-    def _finish_sets(self) -> Column | Outputs | None:
-        values = _whole(np.concatenate([sets.values for sets in self._sets]))
-        counts = np.concatenate([sets.counts for sets in self._sets])
+    def _finish_sets(self, batches: list[LabelSets]) -> Column | Outputs | None:
+        values = _whole(np.concatenate([sets.values for sets in batches]))
+        counts = np.concatenate([sets.counts for sets in batches])
         if not len(values):
             return None
         if np.all(counts == 1):
