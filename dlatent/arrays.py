@@ -6,7 +6,7 @@ be loaded anywhere.  The stores make them, the engine loads them, and the mathem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 from uuid import uuid4
@@ -81,8 +81,8 @@ class BlockSource(Protocol):
         """Read the block."""
         ...
 
-    def assemble(self, parts: Sequence[Any]) -> Features:
-        """Make the block from the computed collections."""
+    def assemble(self, parts: Iterable[Any]) -> Features:
+        """Make the block from its computed collections, the first of these parts."""
         ...
 
 

@@ -35,7 +35,7 @@ from dlatent.models.task import FitTask, far_shift
 from dlatent.passes import Pass
 from dlatent.solvers.solution import Solution
 from dlatent.stores.joint import JointSource, Table, joint
-from dlatent.stores.rows import open_function
+from dlatent.stores.rows import open_made
 
 TARGETS = "targets"
 """The name of the view that the encoded targets are."""
@@ -52,8 +52,8 @@ class JointSamples(NamedTuple):
 def arrangement(source: JointSource, numbers: Sequence[int], sizes: tuple[int, ...]) -> Arrangement:
     """How joint samples are arranged, for a model with views of these sizes that the source has as these numbers."""
     dense = [True] * len(sizes)
-    for number, view_dense in zip(numbers, source.dense, strict=True):
-        dense[number] = view_dense
+    for number, view in zip(numbers, source.views.values(), strict=True):
+        dense[number] = not view.sparse
     return Arrangement(source.bounds, sizes, tuple(dense))
 
 
@@ -188,13 +188,9 @@ def with_target_view(
 ) -> JointSamples:
     """Samples that have targets beside their views: `rows` of this width, of which those are known that are `labelled`;
     each sample has the row that is its `row_of_sample`."""
-    source = open_function(partial(_rows_of, rows), (len(labelled), width), TARGETS)
+    source = open_made(rows, (len(labelled), width), TARGETS)
     column = np.where((row_of_sample >= 0) & labelled[row_of_sample], row_of_sample, -1)
     return JointSamples({**samples.sources, TARGETS: source}, np.column_stack([samples.table, column]))
-
-
-def _rows_of(rows: Any, start: int, stop: int) -> Any:
-    return np.asarray(rows[start:stop])
 
 
 COMPONENTS = replace(

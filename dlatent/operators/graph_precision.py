@@ -13,7 +13,7 @@ Source: PRPCA, section 3.1 (with α in the place of 1), and errata 16 and 17 (do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, cast
@@ -291,7 +291,7 @@ class ProbeRows:
         """The numbers of the probes (n, 1)."""
         return np.arange(self.start, self.stop, dtype=np.float64)[:, None]
 
-    def assemble(self, parts: Sequence[Any]) -> Features:
+    def assemble(self, parts: Iterable[Any]) -> Features:
         """The block itself."""
         (part,) = parts
         return cast(Features, part)

@@ -15,6 +15,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,8 +23,8 @@ import zarr
 from zarr.core.sync import sync
 
 from dlatent.errors import StoreError, cause
+from dlatent.stores.checked import MARK_BYTES, with_checksum
 from dlatent.stores.checkpoint import identity
-from dlatent.stores.checksum import MARK_BYTES, with_checksum
 from dlatent.stores.location import filesystem_at, local_path, zarr_location
 from dlatent.stores.places import check_replaced
 from dlatent.stores.temporary import PARTIAL, discard, make, put_back, release, replace, sweep, take
@@ -71,9 +72,9 @@ def new_store(
     Yields: the root group, usable inside the context only.
     Errors: StoreError where the target exists (or, with `overwrite`, exists and is no store).
     """
-    with begun(target, kind=kind, version=version, overwrite=overwrite) as location:
-        yield zarr.open_group(location, mode="r+", use_consolidated=False)
-        finish(location, target, overwrite=overwrite)
+    with begun(target, kind=kind, version=version, overwrite=overwrite) as store:
+        yield store.root()
+        store.finish()
 
 
 @contextlib.contextmanager
@@ -95,9 +96,9 @@ def with_room(target: str | os.PathLike[str]) -> Iterator[None]:
 @contextlib.contextmanager
 def begun(
     target: str | os.PathLike[str], *, kind: str, version: int = STORE_VERSION, overwrite: bool = False
-) -> Iterator[str]:
-    """A context in which the unfinished store of `target` has a location, and is removed where the context fails; after
-    it `finish` or `abandon` must follow."""
+) -> Iterator[Unfinished]:
+    """A context in which a new store is written, and is removed where the context fails; in it or after it `finish` or
+    `abort` must follow."""
     place, local = zarr_location(target), local_path(target) is not None
     if local:
         sweep(Path(place))
@@ -108,15 +109,87 @@ def begun(
             location = str(make(Path(place)))
         elif taken:
             _remove(place)
+    store = Unfinished(place, location, overwrite)
     try:
         with _writing_to(place):
             group = zarr.open_group(location, mode="w-", zarr_format=3)
-            _mark(group, {"kind": kind, "version": version}, complete=False)
+            group.attrs[MARKER] = {"kind": kind, "version": version, "complete": False}
         with with_room(target):
-            yield location
+            yield store
     except BaseException:
-        abandon(location)
+        store.abort()
         raise
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A store that is written at `location` and comes to `target`, in place of an old one only with `overwrite`."""
+
+    target: str
+    location: str
+    overwrite: bool
+
+    def root(self) -> zarr.Group:
+        """The group of the store, to be written."""
+        return zarr.open_group(self.location, mode="r+", use_consolidated=False)
+
+    def sign(self, checkpoint: str | None) -> None:
+        """Keep in the store with which checkpoint it is made; None is passed over."""
+        sign(self.root(), checkpoint)
+
+    def finish(self) -> None:
+        """Mark the store complete and move it to its place; `abort` must follow where this fails."""
+        group, mark = self.root(), secrets.token_bytes(MARK_BYTES)
+        for _, member in group.members(max_depth=None):
+            _add_checksum(member, self.location, mark)
+        marker = cast(Mapping[str, Any], group.attrs[MARKER])
+        group.attrs[MARKER] = {**marker, "complete": True}
+        if marker.get("kind") not in DATA_KINDS:
+            # All metadata at the root, where xarray looks for them first.  Nobody changes a result, so that they do not
+            # go stale, as they would beside data; dlatent does not read them.
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Consolidated metadata")  # that they are no part of Zarr v3 yet
+                zarr.consolidate_metadata(group.store)
+        _add_checksum(group, self.location, mark)
+        if local_path(self.target) is not None:
+            if _check_place(self.target, self.overwrite):
+                replace(Path(self.location), Path(self.target))
+            else:
+                os.rename(self.location, self.target)
+            release(self.location)
+
+    def abort(self) -> None:
+        """Remove what was written; never raises, because it runs while another error is on its way."""
+        _settle()
+        if local_path(self.location) is not None:
+            discard(self.location)
+            return
+        with contextlib.suppress(Exception):
+            _remove(self.location)
+
+    def leave(self) -> None:
+        """Leave what was written to the process that takes it over, once Zarr has written all of it."""
+        _settle()
+        if local_path(self.location) is not None:
+            release(self.location)
+
+    def take_over(self) -> bool:
+        """Go on with what another process has left; False where it is no longer there.
+
+        Errors: StoreError where a living process writes it.
+        """
+        try:
+            if local_path(self.location) is not None:
+                take(Path(self.location))
+        except BlockingIOError as error:
+            raise StoreError(f"{self.location} is being written by another process; wait for it") from error
+        except FileNotFoundError:
+            return False
+        # Where it is complete, its writer died before it was moved: the next one removes it.
+        if _marker(self.location).get("complete") is not False:
+            self.leave()
+            return False
+        return True
 
 
 def require_writable(
@@ -164,84 +237,15 @@ def _writing_to(place: str) -> Iterator[None]:
         )
 
 
-def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Mark the store at `location` complete and move it to `target`; `abandon` must follow where this fails."""
-    group, mark = zarr.open_group(location, mode="r+", use_consolidated=False), secrets.token_bytes(MARK_BYTES)
-    for _, member in group.members(max_depth=None):
-        _add_checksum(member, location, mark)
-    marker = cast(Mapping[str, Any], group.attrs[MARKER])
-    _mark(group, marker, complete=True)
-    if marker.get("kind") not in DATA_KINDS:
-        _consolidate(group)
-    _add_checksum(group, location, mark)
-    if local_path(target) is not None:
-        place = zarr_location(target)
-        if _check_place(place, overwrite):
-            replace(Path(location), Path(place))
-        else:
-            os.rename(location, place)
-        release(location)
-
-
 def _add_checksum(node: zarr.Array[Any] | zarr.Group, location: str, mark: bytes) -> None:
     """Write a checksum behind the metadata of a node; `location` is that of the root of its store."""
     filesystem, document = filesystem_at("/".join(filter(None, (location, node.path, "zarr.json"))))
     filesystem.pipe_file(document, with_checksum(filesystem.cat_file(document), mark))
 
 
-def _consolidate(group: zarr.Group) -> None:
-    """Repeat all metadata at the root, where xarray looks for them first.
-
-    Nobody changes a result, so that they do not go stale, as they would beside data; dlatent does not read them.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Consolidated metadata")  # that they are no part of Zarr v3 yet
-        try:
-            zarr.consolidate_metadata(group.store)
-        except BaseException:
-            _settle()  # of an interrupt: Zarr goes on, and would warn when the filter is gone
-            raise
-
-
-def abandon(location: str) -> None:
-    """Remove an unfinished store; never raises, because it runs while another error is on its way."""
-    _settle()
-    if local_path(location) is not None:
-        discard(location)
-        return
-    with contextlib.suppress(Exception):
-        _remove(location)
-
-
 def _remove(url: str) -> None:
     filesystem, root = filesystem_at(url)
     filesystem.rm(root, recursive=True)
-
-
-def leave(location: str) -> None:
-    """Leave an unfinished store to the process that takes it over, once Zarr has written all of it."""
-    _settle()
-    if local_path(location) is not None:
-        release(location)
-
-
-def take_over(location: str) -> bool:
-    """Go on with an unfinished store that another process has left; False where it is no longer there.
-
-    Errors: StoreError where a living process writes it.
-    """
-    try:
-        if local_path(location) is not None:
-            take(Path(location))
-    except BlockingIOError as error:
-        raise StoreError(f"{location} is being written by another process; wait for it") from error
-    except FileNotFoundError:
-        return False
-    # Where it is complete, its writer died before it was moved: the next one removes it.
-    if _marker(location).get("complete") is not False:
-        leave(location)
-        return False
-    return True
 
 
 def _marker(location: str) -> Mapping[str, Any]:
@@ -268,10 +272,8 @@ def left_by(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
 
 def made_with(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
     """Whether the store at `target` is whole and made with a checkpoint of this identity."""
-    if checkpoint is None:
-        return False
     marker = _marker(zarr_location(target))
-    return marker.get("complete") is True and marker.get(SIGNED) == checkpoint
+    return checkpoint is not None and marker.get("complete") is True and marker.get(SIGNED) == checkpoint
 
 
 def _settle() -> None:
@@ -308,10 +310,6 @@ def check_marker(marker: Any, place: str, *, supported: int, kind: str | None = 
             f"{place} has version {version}, but this dlatent reads versions up to {supported}; install a newer dlatent"
         )
     return version
-
-
-def _mark(group: zarr.Group, marker: Mapping[str, Any], *, complete: bool) -> None:
-    group.attrs[MARKER] = {**marker, "complete": complete}
 
 
 def _check_place(place: str, overwrite: bool, how: str = REPLACE) -> bool:

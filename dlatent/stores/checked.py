@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -30,11 +31,12 @@ from uuid import uuid4
 import zarr
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked
 from dlatent.interrupts import on_interrupt
-from dlatent.stores.checksum import intact
 from dlatent.stores.location import DOCUMENTS
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]
@@ -92,23 +94,24 @@ class CheckedStore(WrapperStore[Store]):
         """True: writers open stores by themselves."""
         return True
 
-    @property
-    def wrapped(self) -> Store:
-        """The store itself."""
-        return self._store
-
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Metadata, or (a part of) a chunk that is there."""
         if key.rpartition("/")[2] in DOCUMENTS:
             document = await self._got(key, prototype, byte_range)
+            if document is not None and not intact(document.to_bytes()):
+                raise StoreError(
+                    f"{root_of(self)}/{key}: the metadata are damaged (no JSON, or not what dlatent wrote); copy the "
+                    "store again or write it again, or, where they were edited by hand, remove the white space at "
+                    "their end"
+                )
             if document is not None:
-                self._note(key, document.to_bytes())
+                self.digests[key] = _digest(document.to_bytes())
             return document
         if self._opening not in _known:
-            await self._compare(prototype)
+            await self.compare(prototype)
         chunk = await self._got(key, prototype, byte_range)
         if chunk is None:
-            await self._compare(prototype)
+            await self.compare(prototype)
             if self.missing_chunks == "fill":
                 return None
             way_out = COPY_AGAIN if self._complete else f"{COPY_AGAIN}.  {FILL}"
@@ -118,35 +121,20 @@ class CheckedStore(WrapperStore[Store]):
         self.bytes_read += len(chunk)
         return chunk
 
-    async def get_partial_values(self, prototype: BufferPrototype, key_ranges: Any) -> list[Buffer | None]:
-        """Several values, each as by `get`."""
-        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
-
     async def _got(self, key: str, prototype: BufferPrototype, part: ByteRequest | None = None) -> Buffer | None:
         """What the store has, tried again where a server is busy; None where it says that there is nothing."""
         reading = cast("asyncio.Task[Any]", asyncio.current_task())
         _reading.add(reading)
         try:
             kind = "" if key.rpartition("/")[2] in DOCUMENTS else "the chunk "
-            place, file = f"{kind}{key} of {root_of(self)}", _local_file(self._store, key)
-            if file is not None and not file.is_file() and file.exists() and not file.is_dir():
-                raise StoreError(f"{place} is a pipe, a socket or a device, which has no end; {COPY_AGAIN}")
+            place = f"{kind}{key} of {root_of(self)}"
             return await persistent(partial(self._store.get, key, prototype, part), self._store, place)
         except asyncio.CancelledError as error:
             raise StoreError(f"reading {root_of(self)} was interrupted; run again") from error
         finally:
             _reading.discard(reading)
 
-    def _note(self, key: str, document: bytes) -> None:
-        """Check metadata that are read, and keep their digest for other processes."""
-        if not intact(document):
-            raise StoreError(
-                f"{root_of(self)}/{key}: the metadata are damaged (no JSON, or not what dlatent wrote); copy the store "
-                "again or write it again, or, where they were edited by hand, remove the white space at their end"
-            )
-        self.digests[key] = _digest(document)
-
-    async def _compare(self, prototype: BufferPrototype) -> None:
+    async def compare(self, prototype: BufferPrototype) -> None:
         """Refuse to read where the metadata that were opened are not there, or are others."""
         place, here = root_of(self), _this_process()
         mount = f"opened by {self._opener}; mount the same store at the same path for every worker"
@@ -209,6 +197,8 @@ def transient(error: BaseException) -> bool:
 def checked(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
     """The same node, read through a `CheckedStore` of its own (`missing_chunks` None: as before, else "raise")."""
     before = node.store
+    if missing_chunks not in (None, "raise", "fill"):
+        raise DataError(f"missing_chunks is {missing_chunks!r}; expected 'raise' or 'fill'")
     if missing_chunks is None:
         missing_chunks = before.missing_chunks if isinstance(before, CheckedStore) else "raise"
     complete = node.attrs.get(ALL_CHUNKS) is True
@@ -232,25 +222,12 @@ def unchanged(*arrays: zarr.Array[Any]) -> None:
     A store of this library has a mark of its own, so that one that was written over is told from it.
     """
     for array in arrays:
-        before, place = cast(CheckedStore, array.store), place_of(array)
-        way_out = "do not replace or remove it before the work is done"
-        try:
-            now = cast(CheckedStore, checked(array).store)
-        except (FileNotFoundError, KeyError) as error:
-            raise StoreError(f"{place} is not there any more; {way_out}") from error
-        if now.digests != before.digests:
-            raise StoreError(f"{place} is not what was opened any more: its metadata were written anew; {way_out}")
-
-
-def check_missing_chunks(value: str) -> None:
-    """Refuse other words than those of `MissingChunks`."""
-    if value not in ("raise", "fill"):
-        raise DataError(f"missing_chunks is {value!r}; expected 'raise' or 'fill'")
+        sync(cast(CheckedStore, array.store).compare(default_buffer_prototype()))
 
 
 def unwrapped(store: Store) -> Store:
     """The store that a `CheckedStore` stands before, or the store itself."""
-    return store.wrapped if isinstance(store, CheckedStore) else store
+    return store._store if isinstance(store, CheckedStore) else store
 
 
 def place_of(node: zarr.Array[Any] | zarr.Group) -> str:
@@ -267,13 +244,6 @@ def root_of(store: Store) -> str:
     if isinstance(store, FsspecStore):
         return masked(str(_filesystem(store).unstrip_protocol(store.path)))
     return masked(str(store))
-
-
-def _local_file(store: Store, key: str) -> Path | None:
-    """The file of a key in a store on a disk."""
-    if isinstance(store, LocalStore):
-        return store.root / key
-    return Path(store.path, key) if isinstance(store, FsspecStore) and "file" in protocols_of(store) else None
 
 
 def protocols_of(store: Store) -> tuple[str, ...]:
@@ -297,6 +267,42 @@ def _end_reads() -> None:
 
 
 on_interrupt(_end_reads)
+
+
+MARK_BYTES = 8
+"""Bytes of the mark of a store, and of the checksum."""
+
+_CHECKSUM = re.compile(rb"\n([ \t]{%d})\Z" % (2 * MARK_BYTES * 8))
+
+
+def with_checksum(document: bytes, mark: bytes) -> bytes:
+    """The metadata document with a checksum at its end, so that a flipped bit in it is found.
+
+    It follows the JSON text as white space (a space is 0, a tab is 1), which every reader of JSON passes over.  A
+    program that changes the metadata on purpose writes the document anew, without it, so that what others change or
+    copy is not refused.  A checksum among the attributes would be copied along (xarray does) and then be wrong.
+    `mark` (`MARK_BYTES` bytes) is the store's own, so that another store with equal metadata is told from it.
+    """
+    text = _CHECKSUM.sub(b"", document)
+    bits = int.from_bytes(mark + _check_bits(text, mark), "big")
+    return text + b"\n" + f"{bits:0{2 * MARK_BYTES * 8}b}".encode().translate(bytes.maketrans(b"01", b" \t"))
+
+
+def intact(document: bytes) -> bool:
+    """Whether a document fits its checksum; of one without, whether it is JSON."""
+    match = _CHECKSUM.search(document)
+    if match is None:
+        try:
+            json.loads(document)
+        except ValueError:
+            return False
+        return True
+    bits = int(match[1].translate(bytes.maketrans(b" \t", b"01")), 2).to_bytes(2 * MARK_BYTES, "big")
+    return bits[MARK_BYTES:] == _check_bits(document[: match.start()], bits[:MARK_BYTES])
+
+
+def _check_bits(text: bytes, mark: bytes) -> bytes:
+    return hashlib.sha256(mark + text).digest()[:MARK_BYTES]
 
 
 def _digest(document: bytes) -> str:

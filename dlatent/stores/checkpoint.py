@@ -17,16 +17,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from dlatent.errors import StoreError, cause
+from dlatent.stores.checked import MARK_BYTES, intact, with_checksum
 from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
-from dlatent.stores.checksum import MARK_BYTES, intact, with_checksum
-from dlatent.stores.location import ABSENT, filesystem_at, local_path, zarr_location
-from dlatent.stores.temporary import beside, hold, remove, sweep
+from dlatent.stores.location import ABSENT, filesystem_at, local_path, unreachable, zarr_location
+from dlatent.stores.temporary import release, take
 
 HEADER, VERSION = "fit.json", 1
 ENTRY = "{:06d}.npz"
@@ -95,7 +94,7 @@ class Checkpoint:
             )
         if header["choices"].keys() != choices.keys():
             raise StoreError(f"{self.place} is a damaged checkpoint: its choices are {header['choices']}; remove it")
-        return dict(header["choices"])
+        return header["choices"]
 
     def recall(self, work: Any) -> Any:
         """The result that was recorded of this work, as a tuple of one; None where there is none."""
@@ -113,7 +112,7 @@ class Checkpoint:
         return (result,)
 
     def record(self, work: Any, result: Any) -> None:
-        """Add the result of some work, which is on the disk or in the object store when this returns."""
+        """Add the result of some work, which other processes can recall when this returns."""
         self._files.write(ENTRY.format(self._next), encode((fingerprint(work), result)))
         self._next += 1
 
@@ -146,7 +145,7 @@ def checkpoint_of_store(
     discard(place)
 
 
-def read_header(place: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_header(place: str | os.PathLike[str]) -> dict[str, dict[str, Any]] | None:
     """What the fit of a checkpoint is `about`, and its `choices`; None where there is no checkpoint.
 
     Errors: StoreError where the checkpoint is damaged or of a newer version.
@@ -155,16 +154,16 @@ def read_header(place: str | os.PathLike[str]) -> dict[str, Any] | None:
     content = files.read(HEADER)
     if content is None:
         return None
-    if not intact(content):
-        raise StoreError(f"{files.place} is a damaged checkpoint ({HEADER} is not what was written); remove it")
     try:
+        if not intact(content):
+            raise ValueError(f"{HEADER} is not what was written")
         header = json.loads(content)
-        version, complete = header["dlatent_checkpoint"], all(isinstance(header[n], dict) for n in ("about", "choices"))
+        version, parts = header["dlatent_checkpoint"], {name: dict(header[name]) for name in ("about", "choices")}
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{files.place} is a damaged checkpoint ({error}); remove it") from error
-    if version != VERSION or not complete:
+    if version != VERSION:
         raise StoreError(f"{files.place} is a checkpoint of version {version}; this dlatent goes on with {VERSION}")
-    return dict(header)
+    return parts
 
 
 def identity(place: str | os.PathLike[str]) -> str | None:
@@ -177,23 +176,21 @@ def discard(place: str | os.PathLike[str]) -> None:
     """Remove a checkpoint: its results, and then what says whose they are."""
     files = _Files(zarr_location(place))
     files.open()
-    try:
+    with closing(files):
         files.clear()
-    finally:
-        files.close()
 
 
 def recorded(place: str | os.PathLike[str]) -> tuple[int, int]:
     """How many results a checkpoint has, and their bytes."""
     files = _Files(zarr_location(place))
-    names = list(filter(RESULT.fullmatch, files.names()))
-    return len(names), sum(files.size(name) for name in names)
+    sizes = [files.size(name) for name in files.results()]
+    return len(sizes), sum(sizes)
 
 
 def damaged_results(place: str | os.PathLike[str]) -> list[str]:
     """What is damaged of the results of a checkpoint, one sentence each."""
     files, damages = _Files(zarr_location(place)), list[str]()
-    for name in sorted(filter(RESULT.fullmatch, files.names())):
+    for name in files.results():
         try:
             decode(files.read(name) or b"", f"{files.place}/{name}")
         except StoreError as error:
@@ -225,20 +222,15 @@ class _Files:
     def __init__(self, place: str) -> None:
         self.place = place
         self._local = local_path(place)
-        self._lock: int | None = None
-        try:
-            self._system, self._root = filesystem_at(place)
-        except Exception as error:
-            raise self._unreachable(error) from cause(error)
+        self._system, self._root = filesystem_at(place)
 
     def open(self) -> None:
         """Make the directory, and keep other processes of this machine from writing to it."""
         if self._local is None:
             return
         try:
-            sweep(self._local)
             self._local.mkdir(parents=True, exist_ok=True)
-            self._lock = hold(self._local)
+            take(self._local)
         except BlockingIOError as error:
             raise StoreError(f"{self.place} is being written by another process; wait for it") from error
         except OSError as error:
@@ -246,14 +238,17 @@ class _Files:
 
     def close(self) -> None:
         """Let others write."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._local is not None:
+            release(self._local)
 
     def names(self) -> list[str]:
         """The files."""
         self._system.invalidate_cache()
         return [str(path).rsplit("/", 1)[-1] for path in self._asked("ls", self._root, detail=False) or ()]
+
+    def results(self) -> list[str]:
+        """The files of results, in order."""
+        return sorted(filter(RESULT.fullmatch, self.names()))
 
     def read(self, name: str) -> bytes | None:
         """The content; None where there is no such file."""
@@ -271,29 +266,20 @@ class _Files:
         except ABSENT:
             return None
         except Exception as error:  # those of object stores are of any type
-            raise self._unreachable(error) from cause(error)
-
-    def _unreachable(self, error: Exception) -> StoreError:
-        return StoreError(
-            f"cannot reach {self.place}: {error}; check the address and your right to read and write there"
-        )
+            raise unreachable(self.place, error) from cause(error)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, on the disk when this returns."""
+        """Write a file."""
         try:
             if self._local is None:
                 self._system.pipe_file(f"{self._root}/{name}", content)
                 return
             unfinished = self._local / f"{name}{UNFINISHED}"
             try:
-                with open(unfinished, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
+                unfinished.write_bytes(content)
                 unfinished.replace(self._local / name)
             finally:
                 unfinished.unlink(missing_ok=True)
-            _sync(self._local)
         except Exception as error:
             raise StoreError(
                 f"cannot write the checkpoint {self.place}: {error}; make room, check the address and your right to"
@@ -302,34 +288,19 @@ class _Files:
 
     def forget(self, first: int) -> None:
         """Remove the results from that on, the last first: what is left is a beginning at every moment."""
-        for name in sorted(self.names(), reverse=True):
-            if RESULT.fullmatch(name) and name >= ENTRY.format(first):
-                self._remove(name)
-
-    def _remove(self, name: str) -> None:
-        self._asked("rm_file", f"{self._root}/{name}")
+        self._remove(name for name in reversed(self.results()) if name >= ENTRY.format(first))
 
     def clear(self) -> None:
         """Remove everything of the checkpoint, and the directory where nothing else is in it.
 
-        What says whose results they were goes last, and with the directory: while that is there, work can go on.
+        What says whose results they were goes last: while that is there, work can go on.
         """
         self.forget(0)
-        for name in self.names():
-            if _belongs(name) and name != HEADER:
-                self._remove(name)
-        if self._local is None or self.names() != [HEADER]:  # somebody has put something else there
-            self._remove(HEADER)
-            return
-        aside = beside(self._local)
-        self._local.rename(aside)
-        remove(aside)
+        self._remove((*(name for name in self.names() if _belongs(name) and name != HEADER), HEADER))
+        if self._local is not None:
+            with suppress(OSError):  # somebody has put something else there
+                self._local.rmdir()
 
-
-def _sync(directory: Path) -> None:
-    """Put the names of a directory on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._asked("rm_file", f"{self._root}/{name}")

@@ -10,7 +10,6 @@ import hashlib
 import importlib
 import io
 import json
-import struct
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -77,10 +76,8 @@ def _digest(array: np.ndarray) -> list[Any]:
 
 def _tree(value: Any, keep: Keep, *, anything: bool = False) -> Any:
     again = partial(_tree, keep=keep, anything=anything)
-    if value is None or type(value) in (bool, int, str):
+    if value is None or type(value) in (bool, int, float, str):
         return value
-    if type(value) is float:
-        return {"float": struct.pack("<d", value).hex()}
     if isinstance(value, np.generic):
         return {"scalar": keep(np.asarray(value))}
     if isinstance(value, np.ndarray):
@@ -114,8 +111,6 @@ def _value(tree: Any, archive: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
-    if kind == "float":
-        return struct.unpack("<d", bytes.fromhex(content))[0]
     if kind == "scalar":
         return archive[str(content)][()]
     if kind == "array":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -128,32 +128,21 @@ class GrowingArray:
         self._group, self._name, self._dtype, self._attributes = group, name, dtype, attributes
         self._chunk, self._fits = chunk, fits
         self._waiting = np.empty((0, *columns), dtype=object if dtype is str else dtype)
-        self._count = 0
         self._array: ZarrArray | None = None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """Add rows; whole chunks are written, several at once where they are numbers."""
-        chunk, text = self._chunk, self._dtype is str
-        while len(rows):
-            whole = 0 if self._count or text else len(rows) // chunk * chunk
-            part, rows = np.split(rows, [whole or chunk - self._count])
-            if whole:
-                self._write(np.asarray(part, dtype=self._dtype))
-                continue
-            part = part.astype(str) if text and part.dtype.kind in "iu" else part
-            count = self._count + len(part)
-            if count > len(self._waiting):
-                self._waiting.resize((min(2 * count, chunk), *part.shape[1:]), refcheck=False)
-            self._waiting[self._count : count] = part
-            self._count = count
-            if count == chunk:
-                self.close()
+        """Add rows; whole chunks are written, several at once."""
+        if self._dtype is str and rows.dtype.kind in "iu":
+            rows = rows.astype(str)
+        rows = np.concatenate([self._waiting, rows], dtype=self._waiting.dtype, casting="unsafe")
+        if ready := len(rows) // self._chunk * self._chunk:
+            self._write(rows[:ready])
+        self._waiting = rows[ready:].copy()
 
     def close(self) -> None:
         """Write what still waits."""
-        if self._count or self._array is None:
-            self._write(self._waiting[: self._count])
-            self._count = 0
+        if len(self._waiting) or self._array is None:
+            self._write(self._waiting)
 
     def _write(self, rows: npt.NDArray[Any]) -> None:
         columns = rows.shape[1:]
@@ -161,10 +150,7 @@ class GrowingArray:
             chunk = min(len(rows), self._chunk) if self._fits else self._chunk
             chunks, shape = tuple(max(size, 1) for size in (chunk, *columns)), (0, *columns)
             self._array = new_array(self._group, self._name, shape, self._dtype, chunks, attributes=self._attributes)
-        start = self._array.shape[0]
-        self._array.resize((start + len(rows), *columns))
-        if rows.size:
-            self._array[start : start + len(rows)] = rows
+        self._array.append(rows)
 
 
 def open_to_write(location: str) -> ZarrArray:
@@ -197,10 +183,14 @@ def check_below(node: Any) -> None:
         harmless(array)
 
 
+def nodes_below(node: Any) -> dict[str, Any]:
+    """A node itself, under "", and all that a group holds, by their paths in it."""
+    return {"": node} | (dict(sorted(node.members(max_depth=None))) if isinstance(node, zarr.Group) else {})
+
+
 def arrays_below(node: Any) -> list[ZarrArray]:
     """An array itself, or all arrays of a group."""
-    members = [member for _, member in node.members(max_depth=None)] if isinstance(node, zarr.Group) else [node]
-    return [member for member in members if isinstance(member, zarr.Array)]
+    return [member for member in nodes_below(node).values() if isinstance(member, zarr.Array)]
 
 
 def _names(metadata: Any) -> Iterator[str]:
@@ -223,22 +213,17 @@ def readable(array: ZarrArray) -> ZarrArray:
     Errors: StoreError for more chunks than a store has, whose names would fill the memory, for larger ones, and where
     some were lost although the writer left word that all were written; as `harmless`.
     """
-    check_announced(array)
-    if array.attrs.get(ALL_CHUNKS) is True and (lacking := lacking_chunks(array)):
-        raise StoreError(
-            f"{place_of(array)} lacks {lacking} of its {_stored_objects(array)} chunks; the store was not copied as a "
-            "whole or is damaged, copy it again or write it again"
-        )
-    return checked(array)
-
-
-def check_announced(array: ZarrArray) -> None:
-    """Refuse an array that announces more chunks, or larger ones, than any store has. Errors: StoreError."""
     objects, chunk = _stored_objects(harmless(array)), math.prod(array.chunks) * array.dtype.itemsize
     if objects > MOST_CHUNKS:
         raise StoreError(f"{place_of(array)} announces {objects:,} chunks; it is damaged, or write it in larger chunks")
     if chunk > MOST_CHUNK_BYTES:
         raise StoreError(f"{place_of(array)} announces chunks of {chunk:,} bytes; it is damaged, or write smaller ones")
+    if array.attrs.get(ALL_CHUNKS) is True and (lacking := lacking_chunks(array)):
+        raise StoreError(
+            f"{place_of(array)} lacks {lacking} of its {objects} chunks; the store was not copied as a "
+            "whole or is damaged, copy it again or write it again"
+        )
+    return checked(array)
 
 
 def lacking_chunks(array: ZarrArray) -> int:
@@ -257,6 +242,15 @@ def _stored_objects(array: ZarrArray) -> int:
     """Number of chunks, or of shards where there are any, that a store has of an array."""
     outer = array.shards or array.chunks
     return math.prod(-(-size // width) for size, width in zip(array.shape, outer, strict=True))
+
+
+def box(shape: Sequence[int], items: int) -> tuple[int, ...]:
+    """The shape of about so many items, at most, which are next to each other in a row-major array of this shape."""
+    widths: list[int] = []
+    for size in reversed(shape):
+        widths.append(max(1, min(size, items)))
+        items //= widths[-1]
+    return tuple(reversed(widths))
 
 
 def read_rows(array: ZarrArray, start: int, stop: int, rows: str | None = None) -> npt.NDArray[Any]:

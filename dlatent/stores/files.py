@@ -16,7 +16,6 @@ import math
 import os
 import shutil
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +31,6 @@ COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.
 
 LONGEST_LINE = 1 << 28
 """Bytes after which a line of text is none: a file that was cut off by a crash may go on with zeros."""
-
-DAMAGED = (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError)
 
 FREE_BYTES = 256 << 20
 """What is believed without a look at the size of the file that it comes from."""
@@ -90,22 +87,12 @@ class ByteSource:
     def open(self, start: int = 0) -> Iterator[IO[bytes]]:
         """The decompressed bytes from `start` on; damage to a compressed file is a DataError."""
         opener = COMPRESSIONS.get(Path(self.name).suffix.lower())
-        with cast(Any, open_raw(self.location)) as raw:
+        with guarded(self.location), cast(Any, open_raw(self.location)) as raw:
             self._raw = raw
-            try:
-                if opener is None:
-                    raw.seek(start)
-                    yield io.BufferedReader(raw)  # lines of remote files have no limit of their own
-                else:
-                    with opener(raw, "rb") as stream:
-                        stream.seek(start)
-                        yield stream
-            except DAMAGED as error:
-                raise DataError(f"{self.location} is damaged or cut short ({error}); fetch the file again") from error
-            except OSError as error:
-                if opener is None or error.errno is not None:
-                    raise
-                raise DataError(f"{self.location} cannot be decompressed ({error}); fetch it again") from error
+            # Lines of remote files have no limit of their own.
+            with io.BufferedReader(raw) if opener is None else opener(raw, "rb") as stream:
+                stream.seek(start)
+                yield stream
 
     def line_chunks(self, chunk_bytes: int, start: int = 0, line: int = 1) -> Iterator[tuple[int, bytes]]:
         """Whole lines, about `chunk_bytes` bytes at a time, and the number of the first of them.
@@ -229,18 +216,18 @@ def mapped_array(path: Path) -> npt.NDArray[Any]:
     return array
 
 
-class Archive(contextlib.AbstractContextManager["Archive"]):
+class Archive(zipfile.ZipFile):
     """An npz archive; `keys` are the names of its arrays, `name` is its own in messages."""
 
     def __init__(self, location: str) -> None:
         self.name = file_name(location)
         try:
-            self._zip = zipfile.ZipFile(path_or_stream(location))
+            super().__init__(path_or_stream(location))
         except zipfile.BadZipFile:
             raise DataError(
                 f"{location} is no npz archive, or is cut short; fetch it again, or rename it if it is of another kind"
             ) from None
-        self.keys = [member.removesuffix(".npy") for member in self._zip.namelist()]
+        self.keys = [member.removesuffix(".npy") for member in self.namelist()]
 
     def first(self, *keys: str) -> str | None:
         """The first of the keys that the archive has."""
@@ -250,7 +237,7 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
         """The array of a key, to be read piece by piece. Errors: DataError where there is none."""
         if key not in self.keys:
             raise DataError(f"{self.name} has no key {key!r}; it has {', '.join(self.keys)}")
-        return MemberStream(self._zip, key, self.name)
+        return MemberStream(self, key)
 
     def whole(self, key: str) -> npt.NDArray[Any]:
         """The array of a key. Errors: DataError where there is none."""
@@ -258,19 +245,12 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
             values = member.read(math.prod(member.shape))
             return values.reshape(member.shape, order="F" if member.fortran_order else "C")
 
-    def close(self) -> None:
-        """Close the file."""
-        self._zip.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class MemberStream(contextlib.AbstractContextManager["MemberStream"]):
     """The array `key` of an archive: `shape`, `dtype`, `fortran_order`, and its elements in storage order."""
 
-    def __init__(self, archive: zipfile.ZipFile, key: str, description: str) -> None:
-        self._place = f"{description}: {key!r}"
+    def __init__(self, archive: Archive, key: str) -> None:
+        self._place = f"{archive.name}: {key!r}"
         with guarded(self._place):
             member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
             self._stream = archive.open(member)
@@ -292,10 +272,8 @@ class MemberStream(contextlib.AbstractContextManager["MemberStream"]):
     def read(self, count: int) -> npt.NDArray[Any]:
         """The next `count` elements."""
         wanted = count * self.dtype.itemsize
-        try:
+        with guarded(self._place):
             content = self._stream.read(wanted)
-        except DAMAGED as error:
-            raise DataError(f"{self._place} is damaged ({error}); fetch the file again") from error
         if len(content) < wanted:
             raise DataError(f"{self._place} ends early; the file is cut short")
         return np.frombuffer(content, dtype=self.dtype) if count else np.empty(0, dtype=self.dtype)

@@ -7,7 +7,7 @@ at a time.  Each row is asked of its view once a pass, and rows in order are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, BlockSource, DataSource, Features
 from dlatent.errors import DataError
+from dlatent.gaussian.kernel import stacked
 from dlatent.gaussian.views import empty_rows, found_bad
 from dlatent.stores.partition import wanted_bytes
 from dlatent.stores.places import read_places
@@ -33,25 +34,11 @@ MANY_REREADS = 4.0
 
 
 class RowPiece(NamedTuple):
-    """Rows of one block of a view, relative to it, and where they go among the rows that are read of the view; `parts`
-    are the Dask collections of the block where it was sent without them."""
+    """Rows of one block of a view, relative to it, and where they go among the rows that are read of the view."""
 
-    source: BlockSource
+    source: Any
     rows: Table
     places: Table
-    parts: int = 0
-
-    @property
-    def held(self) -> bool:
-        """Whether the block lies in memory."""
-        return getattr(self.source, "held", False)
-
-    def without_collection(self) -> RowPiece:
-        """The same rows without the graph of their block."""
-        lighter: Any = getattr(self.source, "without_collection", None)
-        if lighter is None:
-            return self
-        return self._replace(source=lighter(), parts=len(self.source.collection or ()))
 
 
 @dataclass(frozen=True)
@@ -75,9 +62,9 @@ class ViewRows:
 
     def put_together(self, blocks: Iterable[Features]) -> Features:
         """The rows from the blocks of the view that hold them, of which one at a time is needed."""
-        stacked = _stacked([block[piece.rows] for piece, block in zip(self.pieces, blocks, strict=True)])
+        rows = stacked(tuple(block[piece.rows] for piece, block in zip(self.pieces, blocks, strict=True)))
         order = np.concatenate([piece.places for piece in self.pieces])
-        return stacked if (np.diff(order) > 0).all() else stacked[np.argsort(order)]
+        return rows if (np.diff(order) > 0).all() else rows[np.argsort(order)]
 
     def load(self) -> Features:
         """Read the rows."""
@@ -85,7 +72,7 @@ class ViewRows:
 
     def by_value(self) -> ViewRows:
         """The rows in memory, without the blocks that they are rows of; those that lie elsewhere as they are."""
-        if not all(piece.held for piece in self.pieces):
+        if not all(getattr(piece.source, "held", False) for piece in self.pieces):
             return self
         every = np.arange(len(self.rows))
         return replace(self, pieces=(RowPiece(ArrayRows(0, len(every), 0, self.load()), every, every),))
@@ -105,12 +92,11 @@ class JointRows(Rows):
 
     @property
     def collection(self) -> tuple[Any, ...] | None:
-        """The Dask collections behind all pieces that do not lie in memory, or None where some of these have none, and
-        where the block was sent without them."""
-        if not self.computed or any(piece.parts for piece in self._pieces()):
+        """The Dask collections behind all pieces that do not lie in memory, or None where some of these have none."""
+        if not self.computed:
             return None
-        each = (piece.source.collection or () for piece in self._pieces())
-        return tuple(part for parts in each for part in parts)
+        pieces = (piece for view in self.views for piece in view.pieces)
+        return tuple(part for piece in pieces for part in piece.source.collection or ())
 
     def load(self) -> Features:
         """Read the rows of all views.
@@ -119,25 +105,18 @@ class JointRows(Rows):
         """
         return self._joined([view.load() for view in self.views])
 
-    def assemble(self, parts: Sequence[Any]) -> Features:
+    def assemble(self, parts: Iterable[Any]) -> Features:
         """The rows from the computed collections of all pieces, or the loaded block itself."""
         if not self.computed:
             return super().assemble(parts)
-        waiting = iter(parts)
-
-        def blocks(view: ViewRows) -> Iterator[Features]:
-            for piece in view.pieces:
-                if piece.held:
-                    yield piece.source.load()
-                    continue
-                count = piece.parts or len(piece.source.collection or ())
-                yield piece.source.assemble([next(waiting) for _ in range(count)])
-
-        return self._joined([view.put_together(blocks(view)) for view in self.views])
+        waiting = iter(parts)  # of which each block takes its own
+        sources = ([piece.source for piece in view.pieces] for view in self.views)
+        blocks = ((s.load() if s.collection is None else s.assemble(waiting) for s in each) for each in sources)
+        return self._joined([view.put_together(each) for view, each in zip(self.views, blocks, strict=True)])
 
     def without_collection(self) -> JointRows:
         """The same rows without their graphs, which can still `assemble` what an engine has computed."""
-        views = (replace(view, pieces=tuple(p.without_collection() for p in view.pieces)) for view in self.views)
+        views = (replace(view, pieces=tuple(map(_without_collection, view.pieces))) for view in self.views)
         return replace(self, views=tuple(views))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -145,12 +124,9 @@ class JointRows(Rows):
         views = tuple(view.by_value() for view in self.views)
         return JointRows, (self.start, self.stop, self.nbytes, views, self.refuse_zero_rows, self.computed)
 
-    def _pieces(self) -> list[RowPiece]:
-        return [piece for view in self.views for piece in view.pieces]
-
     def _joined(self, parts: list[Features]) -> Features:
         for view, x in zip(self.views, parts, strict=True):
-            _check(view, x, refuse_zero_rows=view.name in self.refuse_zero_rows)
+            _check(view, x, zero_rows=view.name not in self.refuse_zero_rows)
         if len(parts) == 1:
             return parts[0]
         if not any(isinstance(x, sp.csr_array) for x in parts):
@@ -160,17 +136,12 @@ class JointRows(Rows):
         return joined
 
 
-def _stacked(parts: list[Features]) -> Features:
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], sp.csr_array):
-        rows = sp.csr_array(sp.vstack(cast("list[sp.csr_array]", parts), format="csr"))
-        rows.has_canonical_format = all(part.has_canonical_format for part in parts if isinstance(part, sp.csr_array))
-        return rows
-    return np.concatenate(cast("list[Array]", parts))
+def _without_collection(piece: RowPiece) -> RowPiece:
+    lighter = getattr(piece.source, "without_collection", None)
+    return piece if lighter is None else piece._replace(source=lighter())
 
 
-def _check(view: ViewRows, x: Features, *, refuse_zero_rows: bool) -> None:
+def _check(view: ViewRows, x: Features, *, zero_rows: bool) -> None:
     """Refuse what no model can use, by the names that the user knows it by."""
     bad = found_bad(x)
     if bad is not None:
@@ -180,8 +151,7 @@ def _check(view: ViewRows, x: Features, *, refuse_zero_rows: bool) -> None:
             column=bad.column,
             view=view.name,
         )
-    empty = empty_rows(x) if refuse_zero_rows else np.zeros(0, dtype=np.intp)
-    if len(empty):
+    if not zero_rows and len(empty := empty_rows(x)):
         raise DataError(
             f"view {view.name!r}, row {view.rows[empty[0]]} is all zeros, and {len(empty)} of the rows beside it are; "
             "leave them out, or fit them all the same with zero_rows='keep'"
@@ -193,25 +163,18 @@ class JointSource(DataSource):
     """Joint samples, sorted by pattern: `views` by name, the views that each of the `patterns` has, and the `bounds`
     between the patterns among the samples.
 
-    `order` (samples,) says which line of the table each sorted sample is; `rereads` how many blocks of the views
-    are loaded in a pass for each one that there is.
+    `order` (samples,) says which line of the table each sorted sample is.
     """
 
     views: Mapping[str, DataSource] = field(default_factory=dict)
     patterns: tuple[tuple[int, ...], ...] = ()
     bounds: tuple[int, ...] = (0,)
     order: Table = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
-    rereads: float = 1.0
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Features of each view."""
         return tuple(source.shape[1] for source in self.views.values())
-
-    @property
-    def dense(self) -> tuple[bool, ...]:
-        """Whether each view is dense."""
-        return tuple(not source.sparse for source in self.views.values())
 
 
 def joint(
@@ -270,7 +233,6 @@ def joint(
         patterns=patterns,
         bounds=tuple(bounds),
         order=order.astype(np.int64),
-        rereads=rereads,
     )
 
 

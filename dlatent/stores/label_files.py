@@ -25,6 +25,7 @@ from dlatent.stores.files import (
     copied,
     directory_size,
     file_name,
+    file_size,
     mapped_array,
     text_lines,
 )
@@ -86,11 +87,9 @@ def read_labels(
     }
     if suffix not in readers:
         raise DataError(f"{location} is no Zarr store and no {', '.join(readers)} file; labels are read from these")
-    local = local_path(location)
-    if local is not None and not local.is_file():
-        raise DataError(f"{location} does not exist or is no file; check the path")
+    file_size(location)  # which says where there is no file
     with guarded(location):
-        values = readers[suffix](location if local is None else str(local), column)
+        values = readers[suffix](location, column)
     if values.ndim not in (1, 2) or not len(values):
         raise DataError(f"{location} holds labels of shape {values.shape}; expected one row for each sample")
     return values
@@ -115,36 +114,29 @@ def column_names(frame: zarr.Group) -> list[str]:
 def _from_store(location: str, column: str | None, missing_chunks: MissingChunks) -> npt.NDArray[Any]:
     root = open_node(location, missing_chunks)
     check_complete(root)
-    _check_size(root, location)
+    size = directory_size(location)
     if not isinstance(root, zarr.Group):
-        return read_all(_decoded(root))
+        return read_all(_decoded(root, size))
     obs, obsm = root.get("obs"), root.get("obsm")
     columns = column_names(obs) if isinstance(obs, zarr.Group) else []
     several = isinstance(obsm, zarr.Group) and MULTI in obsm
     if column is None:
         column = columns[0] if len(columns) == 1 and not several else MULTI if several and not columns else None
     if isinstance(obs, zarr.Group) and column in columns:
-        return stored_labels(_decoded(obs[str(column)]), f"{location} obs column {column!r}")
+        return stored_labels(_decoded(obs[str(column)], size), f"{location} obs column {column!r}")
     if isinstance(obsm, zarr.Group) and column is not None and column in obsm:
-        return _matrix(_decoded(obsm[column]))
+        return _matrix(_decoded(obsm[column], size))
     labels = ", ".join([*columns, *(obsm.keys() if isinstance(obsm, zarr.Group) else ())]) or "no labels"
     wanted = "needs the name of one column of labels" if column is None else f"has no labels {column!r}"
     raise DataError(f"{location} {wanted}; it has {labels}")
 
 
-def _decoded(stored: Any) -> Any:
+def _decoded(stored: Any, size: int | None) -> Any:
+    """Labels of a store of so many bytes, if their numbers are what they say, and not far more than there are bytes."""
     for array in arrays_below(stored):
         require_decoded(array)
+        DEFAULT.check_size(array.nbytes, size, place_of(array))
     return stored
-
-
-def _check_size(root: Any, location: str) -> None:
-    """Refuse a store whose labels announce far more than it has bytes."""
-    size = directory_size(location)
-    places = [root] if isinstance(root, zarr.Array) else [root[name] for name in ("obs", "obsm") if name in root]
-    for place in places:
-        for array in arrays_below(place):
-            DEFAULT.check_size(array.nbytes, size, place_of(array))
 
 
 def stored_labels(

@@ -44,16 +44,17 @@ FILL = "_FillValue"
 
 def ancestors(node: ZarrArray | zarr.Group) -> Iterator[zarr.Group]:
     """The groups above a node, nearest first: inside its store, and further up while the place above is a group."""
-    store, inside = node.store, PurePosixPath(node.path)
-    while str(inside) not in (".", "/"):
-        inside = inside.parent
-        group = _group(store, "" if str(inside) == "." else str(inside))
-        if group is None:
+    for store, path in _places_above(node):
+        if (group := _group(store, path)) is None:
             return
         yield group
-    above: Any = store
-    while (above := _store_above(above)) is not None and (group := _group(above, "")) is not None:
-        yield group
+
+
+def _places_above(node: ZarrArray | zarr.Group) -> Iterator[tuple[Any, str]]:
+    store: Any = node.store
+    yield from ((store, str(above).removeprefix(".")) for above in PurePosixPath(node.path).parents)
+    while (store := _store_above(store)) is not None:
+        yield store, ""
 
 
 def labels_of(matrix: ZarrArray | zarr.Group, shape: Any, dims: tuple[str, str] | None) -> AxisLabels:
@@ -84,28 +85,18 @@ def _dimension_names(matrix: ZarrArray | zarr.Group) -> tuple[str, str] | None:
 
 
 def _coordinate(groups: list[zarr.Group], name: str) -> ZarrArray | None:
-    for group in groups:
-        member = group.get(name)
-        if isinstance(member, zarr.Array) and member.ndim == 1:
-            return member
-    return None
+    members = (group.get(name) for group in groups)
+    return next((member for member in members if isinstance(member, zarr.Array) and member.ndim == 1), None)
 
 
 def _origin(root: zarr.Group, samples: int) -> Origin | None:
     """Where the rows of an AnnData store lay before."""
-    uns = root.get("uns")
-    if not isinstance(uns, zarr.Group):
-        return None
     for name in (BEFORE, ORIGINAL):
-        stored = uns.get(name)
+        stored = root.get(f"uns/{name}")
         if isinstance(stored, zarr.Array) and stored.shape == (samples,) and stored.dtype.kind in "iu":
             rows = stored.attrs.get(ROWS_BEFORE, samples)
-            return Origin(rows if isinstance(rows, int) else samples, partial(_positions, stored))
+            return Origin(rows if isinstance(rows, int) else samples, partial(read_all, stored))
     return None
-
-
-def _positions(stored: ZarrArray) -> npt.NDArray[np.int64]:
-    return read_all(stored).astype(np.int64)
 
 
 def _frame_index(frame: Any) -> ZarrArray | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
@@ -27,37 +27,65 @@ MOVES = re.compile(r"(original-)?(from-zarr|array|rechunk|getitem|concatenate|st
 
 @dataclass(eq=False)
 class ChunkRow(Rows):
-    """One row of chunks of a Dask array, left to right, as Delayed objects; `widths` are their columns."""
+    """One row of chunks of a Dask array; `widths` are their columns.  They are cut out of the graph of the `array` only
+    when they are needed or sent away, as the Delayed `parts`."""
 
-    parts: tuple[Any, ...]
     widths: tuple[int, ...]
     sparse: bool
+    parts: tuple[Any, ...] = ()
+    array: Any = None
+    index: int = 0
 
     @property
     def collection(self) -> tuple[Any, ...]:
-        """The Delayed chunks, for an engine that computes them itself."""
-        return self.parts
+        """The Delayed chunks, left to right, for an engine that computes them itself."""
+        return self.parts if self.array is None else tuple(self.array.blocks[self.index].to_delayed().ravel())
 
     def load(self) -> Features:
-        """Compute the chunks in this thread and put them together."""
-        return self.assemble([part.compute(scheduler="synchronous") for part in self.parts])
+        """Compute the chunks in this thread, or on their cluster where the array was persisted, and join them.
 
-    def assemble(self, parts: Sequence[Any]) -> Features:
-        """The computed chunks as one block: dense, or canonical CSR.
+        Errors: DataError where that cluster is not there any more.
+        """
+        parts = self.collection
+        try:
+            chunks = [part.compute(scheduler="synchronous") for part in parts]
+        except ValueError:  # chunks that are not there are no tasks of the graph, but results of the array's cluster
+            graph = {} if self.array is None else self.array.__dask_graph__()
+            future = next((value for value in graph.values() if hasattr(value, "client")), None)
+            if future is None:
+                raise
+            if future.status == "cancelled" or future.client.status != "running":
+                raise DataError(
+                    f"rows {self.start}:{self.stop} of the Dask array lie on a cluster to which there is no connection "
+                    "any more; persist the array again, or pass it as it was before"
+                ) from None
+            chunks = [part.compute(scheduler=future.client) for part in parts]
+        return self.assemble(chunks)
+
+    def assemble(self, parts: Iterable[Any]) -> Features:
+        """The first of these computed chunks as one block: dense, or canonical CSR.
 
         Errors: DataError where a chunk has another shape or kind than the Dask array promised.
         """
-        parts = [self._plain(*each) for each in zip(parts, range(len(parts)), self.widths, strict=True)]
+        chunks = [self._plain(part, *each) for each, part in zip(enumerate(self.widths), parts, strict=False)]
         if self.sparse:
-            merged = parts[0] if len(parts) == 1 else sp.hstack([sp.csr_array(part) for part in parts], format="csr")
-            rows = canonical(merged)
-            return rows if rows.dtype == loaded_dtype(rows.dtype) else rows.astype(loaded_dtype(rows.dtype))
-        dense = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return np.asarray(dense).astype(loaded_dtype(dense.dtype), copy=False)
+            rows: Any = canonical(sp.hstack([sp.csr_array(chunk) for chunk in chunks], format="csr"))
+        else:
+            rows = np.asarray(chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis=1))
+        return cast(Features, rows.astype(loaded_dtype(rows.dtype), copy=False))
 
     def without_collection(self) -> ChunkRow:
         """The same rows without their graph, which can still `assemble` what an engine has computed."""
-        return ChunkRow(self.start, self.stop, self.nbytes, (), self.widths, self.sparse)
+        return ChunkRow(self.start, self.stop, self.nbytes, self.widths, self.sparse)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Only this row of chunks travels, not the graph of the whole array."""
+        # Dask keeps tasks that are not needed where many arrays were joined.
+        parts = tuple(
+            type(part)(part.key, dict(part.__dask_optimize__(part.__dask_graph__(), part.__dask_keys__())))
+            for part in self.collection
+        )
+        return ChunkRow, (self.start, self.stop, self.nbytes, self.widths, self.sparse, parts)
 
     def _plain(self, part: Any, column: int, width: int) -> Any:
         place = f"chunk {column} of rows {self.start}:{self.stop} of the Dask array"
@@ -74,44 +102,6 @@ class ChunkRow(Rows):
         return plain_numbers(part, place)
 
 
-@dataclass(eq=False)
-class LazyChunkRow(ChunkRow):
-    """A row of chunks that is cut out of the graph of the Dask array only when it is needed or sent away."""
-
-    array: Any
-    index: int
-
-    @property
-    def collection(self) -> tuple[Any, ...]:
-        """The Delayed chunks, each with the part of the graph that it needs."""
-        return tuple(self.array.blocks[self.index].to_delayed().ravel())
-
-    def load(self) -> Features:
-        """Compute the chunks in this thread, or on their cluster where the array was persisted, and join them.
-
-        Errors: DataError where that cluster is not there any more.
-        """
-        parts = self.collection
-        try:
-            chunks = [part.compute(scheduler="synchronous") for part in parts]
-        except ValueError:  # chunks that are not there are no tasks of the graph, but results of the array's cluster
-            future = next((value for value in self.array.__dask_graph__().values() if hasattr(value, "client")), None)
-            if future is None:
-                raise
-            if future.status == "cancelled" or future.client.status != "running":
-                raise DataError(
-                    f"rows {self.start}:{self.stop} of the Dask array lie on a cluster to which there is no connection "
-                    "any more; persist the array again, or pass it as it was before"
-                ) from None
-            chunks = [part.compute(scheduler=future.client) for part in parts]
-        return self.assemble(chunks)
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Only this row of chunks travels, not the graph of the whole array."""
-        parts = tuple(_culled(part) for part in self.collection)
-        return ChunkRow, (self.start, self.stop, self.nbytes, parts, self.widths, self.sparse)
-
-
 def is_dask_array(data: Any) -> bool:
     """Whether the value behaves as a Dask array."""
     return all(hasattr(data, name) for name in ("__dask_graph__", "chunks", "blocks", "dtype", "to_delayed"))
@@ -125,12 +115,8 @@ def is_zarr(data: Any) -> bool:
 def has_sparse_chunks(array: Any) -> bool:
     """Whether the chunks of a Dask array are scipy.sparse: by the empty array that Dask keeps to say so, which is not
     public, or, where it keeps none, by the first chunk, which is computed."""
-    meta = _meta(array)
+    meta = getattr(array, "_meta", None)
     return sp.issparse(array.to_delayed().ravel()[0].compute() if meta is None else meta)
-
-
-def _meta(array: Any) -> Any:
-    return getattr(array, "_meta", None)
 
 
 def read_by(array: Any) -> Iterator[tuple[str, list[Any]]]:
@@ -173,17 +159,12 @@ def open_dask(array: Any, labels: AxisLabels) -> DataSource:
     bounds = np.concatenate([[0], np.cumsum(array.chunks[0])]).tolist()
     widths = tuple(int(width) for width in array.chunks[1])
     blocks = tuple(
-        LazyChunkRow(start, stop, _nbytes(stop - start, shape[1], dtype, sparse), (), widths, sparse, array, index)
+        ChunkRow(start, stop, _nbytes(stop - start, shape[1], dtype, sparse), widths, sparse, (), array, index)
         for index, (start, stop) in enumerate(pairwise(bounds))
         if stop > start
     )
     description = f"Dask array with {'scipy.sparse' if sparse else 'numpy'} chunks"
     return DataSource(shape, dtype, blocks, uuid4().hex, sparse, None, labels, description)
-
-
-def _culled(part: Any) -> Any:
-    """A Delayed object without the tasks that it does not need, which Dask keeps where many arrays were joined."""
-    return type(part)(part.key, dict(part.__dask_optimize__(part.__dask_graph__(), part.__dask_keys__())))
 
 
 def _nbytes(rows: int, columns: int, dtype: np.dtype[Any], sparse: bool) -> int:

@@ -83,9 +83,8 @@ def zarr_location(location: str | os.PathLike[str]) -> str:
 
 def is_node(location: str) -> bool:
     """Whether the location holds a Zarr group or array."""
-    path = local_path(location)
-    if path is not None:
-        return put_back(path) and any((path / mark).is_file() for mark in STORE_MARKS)
+    if (path := local_path(location)) is not None:
+        put_back(path)
     filesystem, root = filesystem_at(location)
     return any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS)
 
@@ -106,11 +105,7 @@ def filesystem_at(place: str) -> tuple[Any, str]:
 
 def unreachable(place: str, error: Exception) -> StoreError:
     """The error for a place that fsspec does not open."""
-    if isinstance(error, ImportError):
-        return StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL")
-    if isinstance(error, ValueError):
-        return StoreError(f"cannot open {place}: {error}; check the part before ://")
-    return StoreError(f"cannot reach {place}: {error}; check the address and your right to read it")
+    return StoreError(f"cannot reach {place}: {error}; check the address, and what you may read and write there")
 
 
 @contextmanager
@@ -127,17 +122,13 @@ def guarded(place: str, kind: type[DataError] = DataError) -> Iterator[None]:
         raise kind(f"{place} asks for more memory than there is ({error}); it is damaged, or cut it up") from cause(
             error
         )
-    except OSError as error:
-        if error.errno is not None:
-            raise kind(f"{place}: {error}") from cause(error)
-        raise kind(
-            f"{place} cannot be read: {error}; it is damaged or cut short, fetch it or write it again"
-        ) from cause(error)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise kind(f"{place}: {error}") from cause(error)
         text = " ".join(str(error).split())[:300]
         raise kind(
-            f"{place} cannot be read ({type(error).__name__}: {text}); it is damaged or of an unknown form, fetch "
-            "it or write it again"
+            f"{place} cannot be read ({type(error).__name__}: {text}); it is damaged, cut short or of an unknown form, "
+            "fetch it or write it again"
         ) from cause(error)
 
 

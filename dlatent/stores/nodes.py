@@ -14,14 +14,12 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 import zarr
-from fsspec import available_protocols
-from fsspec.registry import registry
 from zarr.storage import FsspecStore, LocalStore
 
 from dlatent.arrays import DataSource, Features
-from dlatent.errors import StoreError, cause
+from dlatent.errors import DataError, StoreError, cause
 from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
-from dlatent.stores.checked import CheckedStore, MissingChunks, check_missing_chunks, checked, place_of, unchanged
+from dlatent.stores.checked import CheckedStore, MissingChunks, checked, place_of, unchanged
 from dlatent.stores.chunked import ZarrArray, decoding_bytes, process_local, read_rows, readable, small_chunks
 from dlatent.stores.labels import ancestors, labels_of, require_decoded
 from dlatent.stores.location import (
@@ -37,7 +35,7 @@ from dlatent.stores.location import (
 from dlatent.stores.partition import dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 from dlatent.stores.sparse import open_csr
-from dlatent.stores.temporary import PARTIAL, put_back
+from dlatent.stores.temporary import put_back
 
 Node: TypeAlias = "ZarrArray | zarr.Group"
 """What is at a place in a Zarr store."""
@@ -48,20 +46,23 @@ MOST_BYTES = 1 << 50
 
 @dataclass(eq=False)
 class ZarrRows(Rows):
-    """Rows of a Zarr array; the handle is metadata and a path, so another process opens the files by itself."""
+    """Rows of a Zarr array that begins at row `first`; the handle is metadata and a path, so another process opens the
+    files by itself."""
 
     array: ZarrArray
+    first: int = 0
 
     def load(self) -> Features:
         """Read the rows; types other than float32 and float64 become float64."""
-        values = read_rows(self.array, self.start, self.stop)
+        rows = f"rows {self.start}:{self.stop}"
+        values = read_rows(self.array, self.start - self.first, self.stop - self.first, rows)
         return values.astype(loaded_dtype(values.dtype), copy=False)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Rows of a store in this process's memory travel by value, as no other process could read them."""
         if process_local(self.array):
             return ArrayRows, (self.start, self.stop, self.nbytes, self.load())
-        return ZarrRows, (self.start, self.stop, self.nbytes, self.array)
+        return ZarrRows, (self.start, self.stop, self.nbytes, self.array, self.first)
 
 
 def open_stored(
@@ -74,40 +75,31 @@ def open_stored(
     if isinstance(data, (str, os.PathLike)):
         data = open_node(data, missing_chunks)
     elif not isinstance(data.store, CheckedStore):
-        check_missing_chunks(missing_chunks)
         data = checked(data, missing_chunks)
     with guarded(place_of(data), StoreError):
         check_complete(data)
         return (_open_group if isinstance(data, zarr.Group) else _open_array)(data, block_bytes, dims)
 
 
-def open_node(
-    location: str | os.PathLike[str], missing_chunks: MissingChunks = "raise", *, unfinished: bool = False
-) -> Node:
+def open_node(location: str | os.PathLike[str], missing_chunks: MissingChunks = "raise") -> Node:
     """The Zarr array or group at a path or URL, read-only, without consolidated metadata (which goes stale silently).
 
     What is read of it later is read strictly: a chunk that is not there is an error, unless `missing_chunks` is "fill".
-    `unfinished` is for the writer of a store, who may read what is not finished.
 
     Errors: StoreError where nothing is there, the place is no Zarr store, or its metadata are damaged.
     """
-    check_missing_chunks(missing_chunks)
     place = zarr_location(location)
-    if "://" in place and place.partition("://")[0].split("::")[0] not in {*available_protocols(), *registry}:
-        raise StoreError(f"cannot open {place}: fsspec knows no such kind of URL; check the part before ://")
-    if not unfinished and any(part.startswith(".") and PARTIAL in part for part in place.split("/")):
-        raise StoreError(f"{place} is an unfinished store that a writer left behind; remove it and write it again")
-    if (path := local_path(place)) is not None:
-        put_back(path)
+    store: LocalStore | FsspecStore
     try:
-        store = (
-            LocalStore(place, read_only=True)
-            if path is not None
-            else FsspecStore.from_url(place, read_only=True, allowed_exceptions=(*ABSENT, IsADirectoryError))
-        )
+        if (path := local_path(place)) is not None:
+            put_back(path)
+            store = LocalStore(place, read_only=True)
+        else:
+            filesystem_at(place)  # which says what is no such place
+            store = FsspecStore.from_url(place, read_only=True, allowed_exceptions=(*ABSENT, IsADirectoryError))
         # Checked from the first document on, as reads of it are tried again where a server is busy.
         return checked(zarr.open(CheckedStore(store), mode="r", use_consolidated=False), missing_chunks)
-    except StoreError:
+    except DataError:
         raise
     except FileNotFoundError as error:
         raise StoreError(_what_is_there(location, place)) from cause(error)
@@ -150,12 +142,13 @@ def _open_array(array: ZarrArray, block_bytes: int | None, dims: tuple[str, str]
     # Of a shard where that fits into a block; else of a chunk, the unit that is decoded.
     step = array.shards[0] if array.shards is not None and array.shards[0] * row_bytes <= wanted else chunk_rows
     bounds = dense_bounds(rows, row_bytes, step, wanted)
-    blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in bounds.pairs())
+    blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in bounds)
+    rereads = sum(start < chunk_rows for start, _ in bounds)
     note = small_chunks(array)
-    if bounds.rereads > 1:
+    if rereads > 1:
         note = (
-            f" (its chunks of {chunk_rows} rows are split over {bounds.rereads} blocks, so that each is decoded "
-            f"{bounds.rereads} times a pass; dlatent rechunk writes chunks of fewer rows)"
+            f" (its chunks of {chunk_rows} rows are split over {rereads} blocks, so that each is decoded "
+            f"{rereads} times a pass; dlatent rechunk writes chunks of fewer rows)"
         )
     return DataSource(
         (rows, columns),
@@ -203,13 +196,9 @@ def _open_only_matrix(group: zarr.Group, block_bytes: int | None, dims: tuple[st
 
 def _matrices(group: zarr.Group) -> list[str]:
     """Names of the members that are two-dimensional arrays of numbers or sparse matrices."""
-    return sorted(name for name, member in group.members() if _is_matrix(member))
-
-
-def _is_matrix(member: ZarrArray | zarr.Group) -> bool:
-    if isinstance(member, zarr.Array):
-        return member.ndim == 2 and member.dtype.kind in "biuf"
-    return member.attrs.get("encoding-type") == "csr_matrix"
+    dense = (name for name, array in group.arrays() if array.ndim == 2 and array.dtype.kind in "biuf")
+    sparse = (name for name, member in group.groups() if member.attrs.get("encoding-type") == "csr_matrix")
+    return sorted((*dense, *sparse))
 
 
 def _candidates(group: zarr.Group, *, deep: bool) -> str:
@@ -226,21 +215,16 @@ def _candidates(group: zarr.Group, *, deep: bool) -> str:
 
 def _what_is_there(location: str | os.PathLike[str], place: str) -> str:
     """Why a path does not open, and what to do."""
-    path = local_path(location)
-    if path.is_file() if path is not None else _is_remote_file(place):
+    (filesystem, inside), path, kind = filesystem_at(place), local_path(location), None
+    with suppress(Exception):  # where it is said why a place does not open
+        kind = filesystem.info(inside)["type"]
+    if kind == "file":
         if place.endswith(NETCDF):
             return f"{place} is a netCDF file; {along(place)}"
         return f"{place} is a file and no Zarr store; bring it into one with: dlatent ingest {path or place} OUT.zarr"
-    if path is None or path.is_dir():
+    if path is None or kind == "directory":
         return f"{place} is no Zarr store: it has no zarr.json, .zgroup or .zarray; give the path of a store"
-    if path.exists():
+    if kind is not None:
         return f"{place} is a pipe, a socket or a device and no Zarr store; give the path of one"
     above = next((str(parent) for parent in path.absolute().parents if parent.exists()), "")
     return f"{place} does not exist ({above} is there); check the path"
-
-
-def _is_remote_file(place: str) -> bool:
-    filesystem, inside = filesystem_at(place)
-    with suppress(Exception):  # where it is said why a place does not open
-        return bool(filesystem.isfile(inside))
-    return False

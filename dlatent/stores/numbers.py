@@ -14,9 +14,6 @@ from dlatent.errors import DataError
 EXACT = 2**53
 """Every integer up to here is a float64."""
 
-LONGEST = 1000
-"""Characters of the longest number that is read; the time for it grows with their square."""
-
 _REAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _WORDS = re.compile(r"[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
@@ -28,8 +25,6 @@ def real(text: str) -> float:
     Errors: ValueError for what Python alone reads as a number (1_0, digits of other scripts), for numbers beyond
     float64, and for integers that float64 cannot hold exactly.
     """
-    if len(text) > LONGEST:
-        raise ValueError(f"{shown(text)} has {len(text):,} characters, which no number needs")
     if not _REAL.fullmatch(text):
         if _WORDS.fullmatch(text):
             return float(text)
@@ -68,17 +63,13 @@ def numbers_of(texts: Iterable[str]) -> npt.NDArray[Any] | None:
         numbers = np.array([real(text) if text else np.nan for text in tokens])
     except ValueError:
         return None
-    with np.errstate(invalid="ignore"):
-        whole_numbers = np.all(np.isfinite(numbers)) and np.all(numbers == np.floor(numbers))
-    fits = whole_numbers and np.all(np.abs(numbers) <= EXACT)
-    return numbers.astype(np.int64) if fits else numbers
+    fits = (np.abs(numbers) <= EXACT) & (numbers == np.floor(numbers))
+    return numbers.astype(np.int64) if fits.all() else numbers
 
 
 def inexact(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Which integers float64 cannot hold exactly; none of other numbers."""
-    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
-        return np.zeros(values.shape, dtype=bool)
-    if int(values.min()) >= -EXACT and int(values.max()) <= EXACT:
+    if values.dtype.kind not in "iu":
         return np.zeros(values.shape, dtype=bool)
     limit = 2.0**63 if values.dtype.kind == "i" else 2.0**64
     rounded = values.astype(np.float64)

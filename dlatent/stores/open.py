@@ -106,12 +106,10 @@ def _as_array(data: Any) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = as_given(data)
         return array
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise DataError(
-            f"numpy makes no matrix of the {type(data).__name__}: {error}; give rows of one length"
+            f"numpy makes no matrix of the {type(data).__name__} ({error}); give rows of one length, or {ACCEPTED}"
         ) from error
-    except TypeError as error:
-        raise DataError(f"numpy makes no matrix of the {type(data).__name__} ({error}); give {ACCEPTED}") from error
 
 
 def read_lazily(path: str | os.PathLike[str]) -> Any:
@@ -134,7 +132,7 @@ def annotated_matrix(
 
     Errors: DataError where there is no such matrix.
     """
-    rows, columns = _texts(data.obs_names), _texts(data.var_names)
+    rows, columns = (np.array([str(name) for name in names]) for names in (data.obs_names, data.var_names))
     if getattr(data, "isbacked", False) and not data.is_view:
         data = read_lazily(data.filename)
     if layer is not None and layer not in data.layers:
@@ -156,7 +154,3 @@ def _plain(matrix: Any) -> Any:
     if hasattr(matrix, "map_blocks"):
         return matrix.map_blocks(plain_numbers, place, dtype=matrix.dtype, meta=matrix._meta)
     return plain_numbers(matrix, place) if sp.issparse(matrix) else matrix
-
-
-def _texts(names: Any) -> npt.NDArray[Any]:
-    return np.array([str(name) for name in names])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,44 +46,20 @@ def loaded_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return native if native in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float64)
 
 
-@dataclass(frozen=True)
-class RowBounds:
-    """Block boundaries `bounds[0] = 0 < ... < bounds[-1] = rows`; `rereads`: how often a pass reads a chunk."""
-
-    bounds: tuple[int, ...]
-    rereads: int = 1
-
-    def pairs(self) -> Iterator[tuple[int, int]]:
-        """`(start, stop)` of each block."""
-        return zip(self.bounds[:-1], self.bounds[1:], strict=True)
-
-
-def dense_bounds(rows: int, row_bytes: int, chunk_rows: int, block_bytes: int) -> RowBounds:
-    """Blocks of whole chunks of rows, as many as fit into `block_bytes`, at least one.
+def dense_bounds(rows: int, row_bytes: int, chunk_rows: int, block_bytes: int) -> list[tuple[int, int]]:
+    """`(start, stop)` of blocks of whole chunks of rows, as many as fit into `block_bytes`, at least one.
 
     The rows of one chunk are split only where they exceed `STRETCH * block_bytes`; each part then decodes them again.
     """
     row_bytes, chunk_rows = max(row_bytes, 1), max(1, min(chunk_rows, rows))
     fitting = block_bytes // row_bytes
     if fitting >= chunk_rows:
-        step = fitting // chunk_rows * chunk_rows
-        return RowBounds((*range(0, rows, step), rows))
-    parts = -(-chunk_rows // max(1, STRETCH * block_bytes // row_bytes))
-    piece = -(-chunk_rows // parts)
-    starts = [s for c in range(0, rows, chunk_rows) for s in range(c, min(c + chunk_rows, rows), piece)]
-    return RowBounds((*starts, rows), rereads=-(-chunk_rows // piece))
-
-
-@dataclass(frozen=True)
-class SparseBounds:
-    """Block boundaries of a CSR matrix: row numbers, and the positions in `data` where those rows begin."""
-
-    rows: tuple[int, ...]
-    positions: tuple[int, ...]
-
-    def blocks(self) -> Iterator[tuple[int, int, int, int]]:
-        """`(start, stop, first, last)`: rows and entries of each block."""
-        return zip(self.rows[:-1], self.rows[1:], self.positions[:-1], self.positions[1:], strict=True)
+        starts = [*range(0, rows, fitting // chunk_rows * chunk_rows)]
+    else:
+        parts = -(-chunk_rows // max(1, STRETCH * block_bytes // row_bytes))
+        piece = -(-chunk_rows // parts)
+        starts = [s for c in range(0, rows, chunk_rows) for s in range(c, min(c + chunk_rows, rows), piece)]
+    return list(pairwise([*starts, rows]))
 
 
 def sparse_bytes(rows: int, entries: int, entry_bytes: int) -> int:
@@ -98,8 +74,9 @@ def sparse_bounds(
     block_bytes: int,
     place: str,
     total: int | None = None,
-) -> SparseBounds:
-    """Blocks of up to `block_bytes` of entries and row pointers, at least one row, from `indptr` read as a stream.
+) -> list[tuple[int, int, int, int]]:
+    """`(start, stop, first, last)`, the rows and the entries, of blocks of up to `block_bytes` of entries and row
+    pointers, at least one row, from `indptr` read as a stream.
 
     `pieces` are consecutive parts of `indptr`, each beginning with the last element of the one before. Where the bytes
     of all of them are told by `total`, blocks are no more than are needed, and as equal as rows allow: half of them are
@@ -114,23 +91,25 @@ def sparse_bounds(
         share = (2 * base * number + total) // (2 * total) + 1
         return min(base + block_bytes, total * share // number)
 
-    rows, positions, offset = [0], [0], 0
-    base = 0
+    edges, offset, base = [(0, 0)], 0, 0
     piece = np.zeros(1, dtype=np.int64)
     for part in pieces:
         piece = np.asarray(part, dtype=np.int64)
-        _check_pointers(piece, offset, place)
+        if offset == 0 and piece[0] != 0:
+            raise StoreError(f"{place}: indptr starts at {piece[0]} instead of 0; the store is damaged, write it again")
+        if len(falls := np.flatnonzero(np.diff(piece) < 0)):
+            raise StoreError(
+                f"{place}: indptr decreases at row {offset + falls[0]}; the store is damaged, write it again"
+            )
         cost = piece * entry_bytes + (offset + np.arange(len(piece))) * POINTER_BYTES
         while (over := int(np.searchsorted(cost, limit(), side="right"))) < len(cost):
-            at = max(over - 1, rows[-1] + 1 - offset)
-            rows.append(offset + at)
-            positions.append(int(piece[at]))
+            at = max(over - 1, edges[-1][0] + 1 - offset)
+            edges.append((offset + at, int(piece[at])))
             base = int(cost[at])
         offset += len(piece) - 1
-    if rows[-1] < offset:
-        rows.append(offset)
-        positions.append(int(piece[-1]))
-    return SparseBounds(tuple(rows), tuple(positions))
+    if edges[-1][0] < offset:
+        edges.append((offset, int(piece[-1])))
+    return [(start, stop, first, last) for (start, first), (stop, last) in pairwise(edges)]
 
 
 def sized_sparse_bounds(
@@ -140,19 +119,10 @@ def sized_sparse_bounds(
     entry_bytes: int,
     block_bytes: int | None,
     place: str,
-) -> SparseBounds:
-    """Blocks of so many entries: of `block_bytes`, or (None) of the default size, and as equal as the rows allow."""
+) -> list[tuple[int, int, int, int]]:
+    """The same of so many entries: of `block_bytes`, or (None) of the default size, and as equal as the rows allow."""
     total = sparse_bytes(shape[0], entries, entry_bytes)
     # Enough entries a column to repay a statistic of all columns.
     least = max(SMALLEST_BLOCK, ENTRIES_PER_COLUMN * shape[1] * entry_bytes)
     wanted, even = wanted_bytes(block_bytes, total, least), None if block_bytes else total
     return sparse_bounds(pieces, entry_bytes=entry_bytes, block_bytes=wanted, place=place, total=even)
-
-
-def _check_pointers(piece: npt.NDArray[np.int64], offset: int, place: str) -> None:
-    if offset == 0 and piece[0] != 0:
-        raise StoreError(f"{place}: indptr starts at {piece[0]} instead of 0; the store is damaged, write it again")
-    falls = np.flatnonzero(np.diff(piece) < 0)
-    if len(falls):
-        row = offset + int(falls[0])
-        raise StoreError(f"{place}: indptr decreases at row {row}; the store is damaged, write it again")

@@ -32,8 +32,8 @@ SPELLINGS = {"s3a": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
 _SECRET = re.compile(r"(?<=://)[^/@:]*:(?!\d+(?:/|$)).*@|(?<=://)\*\*\*@|\?.*")
 _USER = re.compile(r"^[^/@]*@")
-_CHUNK = re.compile(r"c(?:\.\d+)*|\d+(?:\.\d+)*")
-_UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial")
+_ZARRS = re.compile(r"c(?:\.\d+)*|\d+(?:\.\d+)*|.*\.[0-9a-f]{32}\.partial")
+"""Names of chunks, and of files that Zarr had not finished."""
 
 
 def require_apart(output: str | os.PathLike[str], *inputs: Any) -> None:
@@ -219,17 +219,7 @@ def _metadata(filesystem: Any, root: str) -> Mapping[str, Any]:
 
 
 def _stray(filesystem: Any, root: str) -> str | None:
-    """Something in a store that Zarr has not written; chunks are not looked at one by one."""
-    array = "shape" in _metadata(filesystem, root)
-    for entry in filesystem.ls(root, detail=True):
-        path = str(entry["name"]).rstrip("/")
-        name = path.rpartition("/")[2]
-        chunk = _CHUNK.fullmatch(name) is not None
-        if path.strip("/") == root.strip("/") or (chunk and (array or entry["type"] != "directory")):
-            continue
-        if entry["type"] != "directory":
-            if name not in DOCUMENTS and not _UNFINISHED.fullmatch(name):
-                return path
-        elif stray := _stray(filesystem, path):
-            return stray
-    return None
+    """Something in a store that Zarr has not written."""
+    paths = {path: path.rpartition("/")[2] for path in filesystem.find(root)}
+    stray = (path for path, name in paths.items() if name not in DOCUMENTS and not _ZARRS.fullmatch(name))
+    return next(stray, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,8 +17,10 @@ from dlatent.stores.checked import MissingChunks, place_of
 from dlatent.stores.chunked import (
     ALL_WRITTEN,
     ZarrArray,
+    box,
     decoding_bytes,
     new_array,
+    nodes_below,
     read_rows,
     readable,
 )
@@ -26,7 +28,7 @@ from dlatent.stores.files import directory_size
 from dlatent.stores.ingest.job import Progress
 from dlatent.stores.labels import DIMENSIONS, cf_attributes
 from dlatent.stores.location import guarded
-from dlatent.stores.nodes import Node, check_complete, open_node
+from dlatent.stores.nodes import check_complete, open_node
 from dlatent.stores.places import require_apart
 
 CHUNK_BYTES = 8 * 2**20
@@ -87,10 +89,6 @@ class _Copy:
     chunks: tuple[int, ...]
     shards: tuple[int, ...] | None
     step: int
-
-    @property
-    def reads(self) -> int:
-        return -(-self.source.chunks[0] // self.step) if self.source.shape else 1
 
     def carry_out(self, root: zarr.Group, target: str | os.PathLike[str]) -> Iterator[int]:
         """Write the array into the store at `target`; yields the rows that are done."""
@@ -181,17 +179,20 @@ def rechunk(
     with guarded(place, StoreError):
         node = open_node(source, missing_chunks)
         check_complete(node)
-        groups, arrays = _members(node)
+        below = nodes_below(node)
+        arrays = {name or "X": readable(member) for name, member in below.items() if isinstance(member, zarr.Array)}
         copies = [_planned(name, array, chunk_bytes, shard_bytes, memory_bytes) for name, array in arrays.items()]
-        marker = {"kind": "data", "version": STORE_VERSION, **_marker(node)}
+        # What the writer of a store has said of it, if it was dlatent.
+        marker = {"kind": "data", "version": STORE_VERSION, **cast(Mapping[str, Any], node.attrs.get(MARKER, {}))}
     if not copies:
         raise StoreError(f"{place} has no arrays; give the path of a store of data")
     total, done = sum(copy.source.nbytes for copy in copies), 0
     with new_store(destination, kind=marker["kind"], version=marker["version"], overwrite=overwrite) as root:
         root.attrs[MARKER] = {**marker, "complete": False}
-        for name, group in groups.items():
-            member = root.require_group(name) if name else root
-            member.attrs.update({key: value for key, value in group.attrs.items() if key != MARKER})
+        for name, group in below.items():
+            if isinstance(group, zarr.Group):
+                member = root.require_group(name) if name else root
+                member.attrs.update({key: value for key, value in group.attrs.items() if key != MARKER})
         for copy in copies:
             for rows in copy.carry_out(root, destination):
                 if progress is not None:
@@ -205,26 +206,11 @@ def rechunk(
         chunks_before=tuple(largest.source.chunks),
         chunks=largest.chunks,
         shards=largest.shards,
-        reads=max(copy.reads for copy in copies),
+        reads=max(-(-copy.source.chunks[0] // copy.step) if copy.source.shape else 1 for copy in copies),
         bytes_read=total,
         bytes_written=directory_size(os.fspath(destination)),
         seconds=time.perf_counter() - started,
     )
-
-
-def _members(node: Node) -> tuple[dict[str, zarr.Group], dict[str, ZarrArray]]:
-    """Groups (the node itself under "") and arrays by their paths in the new store."""
-    if isinstance(node, zarr.Array):
-        return {}, {"X": readable(node)}
-    below = dict(sorted(node.members(max_depth=None)))
-    groups = {name: member for name, member in below.items() if isinstance(member, zarr.Group)}
-    arrays = {name: readable(member) for name, member in below.items() if isinstance(member, zarr.Array)}
-    return {"": node, **groups}, arrays
-
-
-def _marker(node: Node) -> dict[str, Any]:
-    """What the writer of a store has said of it, if it was dlatent."""
-    return dict(cast(Mapping[str, Any], node.attrs.get(MARKER, {})))
 
 
 def _is_text(array: ZarrArray) -> bool:
@@ -237,11 +223,11 @@ def _planned(name: str, array: ZarrArray, chunk_bytes: int, shard_bytes: int | N
     Errors: DataError where the memory is too small for them.
     """
     item = TEXT_BYTES if _is_text(array) else array.dtype.itemsize
-    chunks = _box(array.shape, chunk_bytes // item)
+    chunks = box(array.shape, chunk_bytes // item)
     shards = None
     if shard_bytes is not None and not _is_text(array):
         counts = [-(-size // width) for size, width in zip(array.shape, chunks, strict=True)]
-        together = _box(counts, shard_bytes // (item * math.prod(chunks)))
+        together = box(counts, shard_bytes // (item * math.prod(chunks)))
         if math.prod(together) > 1:
             shards = tuple(count * width for count, width in zip(together, chunks, strict=True))
     if not (items := math.prod(array.shape)):
@@ -262,12 +248,3 @@ def _planned(name: str, array: ZarrArray, chunk_bytes: int, shard_bytes: int | N
 
 def _rows(array: ZarrArray) -> int:
     return int(array.shape[0]) if array.shape else 1
-
-
-def _box(shape: Sequence[int], items: int) -> tuple[int, ...]:
-    """The shape of about so many items, at most, which are next to each other in a row-major array of this shape."""
-    widths: list[int] = []
-    for size in reversed(shape):
-        widths.append(max(1, min(size, items)))
-        items //= widths[-1]
-    return tuple(reversed(widths))

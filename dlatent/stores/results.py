@@ -21,7 +21,7 @@ import zarr
 from dlatent.errors import StoreError, cause
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, left_by, new_store, sign
 from dlatent.stores.checked import place_of
-from dlatent.stores.chunked import ZarrArray, check_announced, lacking_chunks, write_array
+from dlatent.stores.chunked import ZarrArray, box, lacking_chunks, write_array
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import zarr_location
 from dlatent.stores.nodes import open_node
@@ -34,7 +34,7 @@ MODEL_VERSION = 1
 """Layout version of the results that this library writes."""
 
 CHUNK_BYTES = 16 * 2**20
-"""Chunks of a variable are whole rows of about this many bytes."""
+"""Chunks of a variable are rows of about this many bytes."""
 
 SMALL = 2**30
 """Bytes of variables that are always read."""
@@ -111,13 +111,12 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: in
         check({name: _described(array) for name, array in arrays.items()}, place)
         variables, attributes = {name: _read(array) for name, array in arrays.items()}, _decode(described["attributes"])
         # Without a digest it was written by another program, and is checked as far as values can be.
-        changed = "digest" in described and described["digest"] != _digest(described, variables)
+        if "digest" in described and described["digest"] != _digest(described, variables):
+            raise StoreError(f"{place} has been changed since it was saved (its digest differs); save the result again")
     except (StoreError, MemoryError):
         raise
     except Exception as error:
         raise StoreError(f"{place} is damaged: {error}; save the result again") from cause(error)
-    if changed:
-        raise StoreError(f"{place} has been changed since it was saved (its digest differs); save the result again")
     return StoredResult(str(described["kind"]), attributes, variables)
 
 
@@ -179,11 +178,11 @@ def _write(group: zarr.Group, name: str, variable: Variable) -> None:
     if values.dtype.kind in "mM":
         attrs[_DTYPE] = values.dtype.str
         values = values.view(np.int64)
-    write_array(group, name, values, _chunks(values), dims=variable.dims, attributes=attrs)
+    chunks = box(values.shape, CHUNK_BYTES // max(values.itemsize, 1))
+    write_array(group, name, values, chunks, dims=variable.dims, attributes=attrs)
 
 
 def _read(array: ZarrArray) -> Variable:
-    check_announced(array)
     if lacking := lacking_chunks(array):
         place = place_of(array)
         raise StoreError(f"{place} lacks {lacking} of {array.nchunks} chunks; copy the store again or save it anew")
@@ -191,14 +190,6 @@ def _read(array: ZarrArray) -> Variable:
     if (dtype := attrs.pop(_DTYPE, None)) is not None:
         values = values.view(dtype)
     return Variable(_dims(array), values, attrs)
-
-
-def _chunks(values: npt.NDArray[Any]) -> tuple[int, ...]:
-    """Whole rows, about `CHUNK_BYTES` of them."""
-    row = values.itemsize * math.prod(values.shape[1:])
-    return tuple(
-        max(1, min(size, CHUNK_BYTES // max(row, 1)) if axis == 0 else size) for axis, size in enumerate(values.shape)
-    )
 
 
 def _plain_text(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -42,10 +42,9 @@ class Rows(ABC):
     def load(self) -> Features:
         """The rows: float32 or float64, dense or canonical CSR."""
 
-    def assemble(self, parts: Sequence[Any]) -> Features:
-        """The loaded block itself, as there is only one part."""
-        (part,) = parts
-        return cast(Features, part)
+    def assemble(self, parts: Iterable[Any]) -> Features:
+        """The loaded block itself, which is the first of the parts."""
+        return cast(Features, next(iter(parts)))
 
 
 @dataclass(eq=False)
@@ -62,16 +61,16 @@ class ArrayRows(Rows):
 
 
 @dataclass(eq=False)
-class FunctionRows(Rows):
-    """Rows that a function of `start` and `stop` makes of something smaller in memory, such as targets of codes."""
+class MadeRows(Rows):
+    """Rows that are made when they are cut out of something smaller in memory, such as targets of codes."""
 
     held = True
 
-    rows: Callable[[int, int], Any]
+    rows: Any
 
     def load(self) -> Features:
         """The rows."""
-        return cast(Features, self.rows(self.start, self.stop))
+        return np.asarray(self.rows[self.start : self.stop])
 
 
 @dataclass(eq=False)
@@ -90,7 +89,7 @@ class ChangedRows(Rows):
         """The changed rows."""
         return self.change(self.inner.load())
 
-    def assemble(self, parts: Sequence[Any]) -> Features:
+    def assemble(self, parts: Iterable[Any]) -> Features:
         """The changed rows from computed collections."""
         return self.change(self.inner.assemble(parts))
 
@@ -133,9 +132,7 @@ def canonical(matrix: Any) -> sp.csr_array:
     rows = sp.csr_array(matrix)
     if rows.has_canonical_format:
         return rows
-    parts = [name for name in ("data", "indices", "indptr") if hasattr(matrix, name)]
-    if any(np.shares_memory(getattr(rows, name), getattr(matrix, name)) for name in parts):
-        rows = rows.copy()
+    rows = rows.copy()
     rows.sum_duplicates()
     return rows
 
@@ -156,10 +153,10 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLab
     return DataSource(shape, dtype, blocks, uuid4().hex, labels=labels, description="numpy array", in_memory=True)
 
 
-def open_function(rows: Callable[[int, int], Any], shape: tuple[int, int], description: str) -> DataSource:
-    """Blocks of float64 rows (stop − start, D) that a function of `start` and `stop` makes when they are wanted."""
+def open_made(rows: Any, shape: tuple[int, int], description: str) -> DataSource:
+    """Blocks of float64 rows that are made when they are wanted, as `rows[start:stop]`."""
     dtype = np.dtype(np.float64)
-    blocks = tuple(FunctionRows(*block, rows) for block in _dense_blocks(shape, dtype, None))
+    blocks = tuple(MadeRows(*block, rows) for block in _dense_blocks(shape, dtype, None))
     return DataSource(shape, dtype, blocks, uuid4().hex, description=description, in_memory=True)
 
 
@@ -169,7 +166,7 @@ def _dense_blocks(
     """First row, last row and bytes of each block."""
     row_bytes = shape[1] * dtype.itemsize
     bounds = dense_bounds(shape[0], row_bytes, 1, wanted_bytes(block_bytes, shape[0] * row_bytes))
-    return ((start, stop, (stop - start) * row_bytes) for start, stop in bounds.pairs())
+    return ((start, stop, (stop - start) * row_bytes) for start, stop in bounds)
 
 
 def _as_numbers(values: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
@@ -206,7 +203,7 @@ def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> Data
     bounds = sized_sparse_bounds([rows.indptr], shape, entries, dtype.itemsize + index_bytes, block_bytes, place)
     blocks = tuple(
         ArrayRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), row_view(rows, start, stop))
-        for start, stop, first, last in bounds.blocks()
+        for start, stop, first, last in bounds
     )
     return DataSource(shape, dtype, blocks, uuid4().hex, True, entries, labels, description=place, in_memory=True)
 

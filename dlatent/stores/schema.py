@@ -37,14 +37,6 @@ class Kind(NamedTuple):
     least: float | None = None
 
 
-class Specified(NamedTuple):
-    """What a variable must be: its dimensions, the kind of its values, and its meaning."""
-
-    dims: tuple[str, ...]
-    kind: Kind
-    meaning: str
-
-
 REAL = Kind("f", "floating point")
 FINITE = Kind("f", "floating point", -inf)
 POSITIVE = Kind("f", "floating point", 0)
@@ -135,9 +127,10 @@ _VARIABLES = (
     ("pass_tasks", "pass", WHOLE, "tasks submitted"),
 )
 
-REGISTRY = {name: Specified(tuple(dims.split()), kind, meaning) for name, dims, kind, meaning in _VARIABLES}
+REGISTRY = {name: (tuple(dims.split()), kind) for name, dims, kind, _ in _VARIABLES}
+"""The dimensions of each variable, and the kind of its values."""
 
-RESULTS = {name for variable, (dims, *_) in REGISTRY.items() for name in (variable, *dims)} - {"sample", "feature"}
+RESULTS = {name for variable, (dims, _) in REGISTRY.items() for name in (variable, *dims)} - {"sample", "feature"}
 RESULTS |= {"component_2", "pattern", "pattern_of", "covariance", "has"}
 """Names of variables and dimensions of results, which no dimension of data may have beside them."""
 
@@ -161,21 +154,22 @@ def check(variables: Mapping[str, Variable], place: str) -> None:
     """
     lengths: dict[str, tuple[int, str]] = {}
     for name, variable in variables.items():
-        specified, shape = REGISTRY.get(name), variable.values.shape
+        shape = variable.values.shape
         if name.startswith(GRID) and all(dim.startswith(GRID) for dim in variable.dims):
-            specified = Specified(variable.dims, ANY, "coordinates of the dimensions over which the features lie")
-        if specified is None:
+            dims, kind = variable.dims, ANY  # coordinates of the dimensions over which the features lie
+        elif name in REGISTRY:
+            dims, kind = REGISTRY[name]
+        else:
             raise StoreError(
                 f"{place}: unknown variable {name!r}; known are {', '.join(sorted(REGISTRY))}; add it to "
                 "dlatent.stores.schema, or install the version of dlatent that wrote it"
             )
-        if variable.dims != specified.dims or len(shape) != len(specified.dims):
+        if variable.dims != dims or len(shape) != len(dims):
             raise StoreError(
-                f"{place}: {name!r} has dimensions {variable.dims} and shape {shape}; expected dimensions "
-                f"{specified.dims}"
+                f"{place}: {name!r} has dimensions {variable.dims} and shape {shape}; expected dimensions {dims}"
             )
-        if variable.values.dtype.kind not in specified.kind.letters:
-            raise StoreError(f"{place}: {name!r} has dtype {variable.values.dtype}; expected {specified.kind.words}")
+        if variable.values.dtype.kind not in kind.letters:
+            raise StoreError(f"{place}: {name!r} has dtype {variable.values.dtype}; expected {kind.words}")
         for dim, length in zip(variable.dims, shape, strict=True):
             known, holder = lengths.setdefault(dim, (length, name))
             if known != length:
@@ -190,7 +184,7 @@ def check_values(variables: Mapping[str, Variable], place: str) -> None:
     Errors: StoreError that names the variable, the first value that cannot be, and its place.
     """
     for name, variable in variables.items():
-        values, least = variable.values, REGISTRY[name].kind.least if name in REGISTRY else None
+        values, least = variable.values, REGISTRY[name][1].least if name in REGISTRY else None
         if least is None:
             continue
         good = np.isfinite(values) & (values >= least)

@@ -24,14 +24,12 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from dlatent.arrays import Array, DataSource, Features
+from dlatent.arrays import Array, DataSource
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.atomic import abandon, begun, finish, leave, sign, take_over, with_room
+from dlatent.stores.atomic import Unfinished, begun, with_room
 from dlatent.stores.checked import checked, place_of
-from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, read_rows, write_array
-from dlatent.stores.location import zarr_location
-from dlatent.stores.nodes import open_node
-from dlatent.stores.rows import Rows
+from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
+from dlatent.stores.nodes import ZarrRows, open_node
 
 CHUNK_BYTES = 4 * 2**20
 """Wanted size of a chunk of rows; it becomes smaller where blocks are."""
@@ -54,17 +52,14 @@ _FRAGMENTS = "fragments"
 
 
 @dataclass(frozen=True)
-class RowSink:
+class RowSink(Unfinished):
     """A picklable writer of one array of rows: `write` in any process, then on the driver `join` and `finish`, or
     `abort`; or `leave`, after which another process may `take_over`."""
 
-    target: str
-    location: str
     name: str
     shape: tuple[int, int]
     dtype: str
     row_chunk: int
-    overwrite: bool
 
     @classmethod
     def create(
@@ -83,18 +78,17 @@ class RowSink:
 
         Parameters: `path` or URL of the store; `shape` (samples, columns); `starts`, first rows of the blocks that
         will be written; `dims`, names of the two dimensions; `coordinates`, vectors by name of dimension.
-        Returns: the sink. Errors: StoreError where the path is taken; DataError for coordinates of another length.
+        Returns: the sink. Errors: StoreError where the path is taken.
         """
-        lengths = dict(zip(dims, shape, strict=True))
-        for dim, values in (coordinates or {}).items():
-            if np.shape(values) != (lengths.get(dim),):
-                raise DataError(f"the coordinates of {dim!r} have shape {np.shape(values)}; the axes are {lengths}")
         element = np.dtype(dtype)
         row_chunk = choose_row_chunk(starts, shape[0], shape[1] * element.itemsize)
-        with begun(path, kind=name, overwrite=overwrite) as location:
-            sink = cls(zarr_location(path), location, name, shape, element.str, row_chunk, overwrite)
-            sink._lay_out(dims, coordinates or {})
-        return sink
+        with begun(path, kind=name, overwrite=overwrite) as store:
+            root, chunks = store.root(), (row_chunk, shape[1])
+            new_array(root, name, shape, element, chunks, dims=dims, attributes=ALL_WRITTEN)
+            root.create_group(_FRAGMENTS)
+            for dim, values in (coordinates or {}).items():
+                write_array(root, dim, np.asarray(values), (max(min(len(values), CHUNK_LABELS), 1),), dims=(dim,))
+        return cls(store.target, store.location, overwrite, name, shape, element.str, row_chunk)
 
     def write(self, start: int, values: npt.NDArray[Any]) -> int:
         """Write rows from `start` on; callable in any process, in any order, and again after a failure.
@@ -119,12 +113,16 @@ class RowSink:
 
         Errors: StoreError where rows were never written.
         """
-        array, fragments = self._array(), checked(cast(zarr.Group, self._root()[_FRAGMENTS]))
+        array, fragments = self._array(), checked(cast(zarr.Group, self.root()[_FRAGMENTS]))
         spans = sorted((int(start), int(stop)) for start, _, stop in (name.partition("-") for name in fragments))
         for chunk, pieces in groupby(spans, key=lambda span: span[0] // self.row_chunk):
             low, high = chunk * self.row_chunk, min((chunk + 1) * self.row_chunk, self.shape[0])
             members = list(pieces)
-            self._check_cover(members, low, high)
+            if [low, *(stop for _, stop in members)] != [*(start for start, _ in members), high]:
+                raise StoreError(
+                    f"{self.target}: some of the rows {low}:{high} were never written, or by two blocks that overlap; "
+                    "write each block once"
+                )
             parts = [cast(ZarrArray, fragments[f"{start}-{stop}"]) for start, stop in members]
             with with_room(self.target):
                 array[low:high] = np.concatenate([read_all(part) for part in parts])
@@ -134,41 +132,13 @@ class RowSink:
 
         Errors: StoreError where rows were never written.
         """
-        root, array = self._root(), self._array()
+        root, array = self.root(), self._array()
         if array.nchunks_initialized != array.nchunks:
             raise StoreError(f"{self.target}: some rows were never written; write all blocks before finishing")
         if _FRAGMENTS in root:
             del root[_FRAGMENTS]
         with with_room(self.target):
-            finish(self.location, self.target, overwrite=self.overwrite)
-
-    def sign(self, checkpoint: str | None) -> None:
-        """Keep in the store with which checkpoint it is made."""
-        sign(self._root(), checkpoint)
-
-    def abort(self) -> None:
-        """Remove what was written."""
-        abandon(self.location)
-
-    def leave(self) -> None:
-        """Leave what was written to the process that takes it over."""
-        leave(self.location)
-
-    def take_over(self) -> bool:
-        """Go on with what another process has left; False where it is no longer there."""
-        return take_over(self.location)
-
-    def _lay_out(self, dims: tuple[str, str], coordinates: Mapping[str, npt.NDArray[Any]]) -> None:
-        root = self._root()
-        chunks, dtype = (self.row_chunk, self.shape[1]), np.dtype(self.dtype)
-        new_array(root, self.name, self.shape, dtype, chunks, dims=dims, attributes=ALL_WRITTEN)
-        root.create_group(_FRAGMENTS)
-        for dim, values in coordinates.items():
-            plain = np.asarray(values)
-            write_array(root, dim, plain, (max(min(len(plain), CHUNK_LABELS), 1),), dims=(dim,))
-
-    def _root(self) -> zarr.Group:
-        return zarr.open_group(self.location, mode="r+", use_consolidated=False)
+            super().finish()
 
     def _array(self) -> ZarrArray:
         return open_to_write(f"{self.location}/{self.name}")
@@ -178,15 +148,6 @@ class RowSink:
             group = zarr.open_group(f"{self.location}/{_FRAGMENTS}", mode="r+", use_consolidated=False)
             plain = values.astype(self.dtype)
             write_array(group, f"{start}-{start + len(values)}", plain, plain.shape, overwrite=True)
-
-    def _check_cover(self, spans: list[tuple[int, int]], low: int, high: int) -> None:
-        ends, beginnings = [low, *(stop for _, stop in spans)], [*(start for start, _ in spans), high]
-        for end, beginning in zip(ends, beginnings, strict=True):
-            if end != beginning:
-                raise StoreError(
-                    f"{self.target}: rows {min(end, beginning)}:{max(end, beginning)} were never written, or by two "
-                    "blocks that overlap; write each block once"
-                )
 
 
 def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:
@@ -206,36 +167,29 @@ def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class TileSink:
+class TileSink(Unfinished):
     """A picklable writer of the upper triangle of an (N, N) matrix whose blocks of rows begin at `bounds`; tiles that
     begin at multiples of `columns` from the edge of their panel are written without reading."""
 
-    target: str
-    location: str
     bounds: tuple[int, ...]
     dtype: str
     columns: int
-    overwrite: bool
 
     @classmethod
-    def create(
-        cls, path: str | os.PathLike[str], bounds: Sequence[int], *, dtype: npt.DTypeLike, overwrite: bool = False
-    ) -> TileSink:
+    def create(cls, path: str | os.PathLike[str], bounds: Sequence[int], *, dtype: npt.DTypeLike) -> TileSink:
         """Begin a store; `bounds` 0 … N are the first rows of the blocks, and N.
 
         Errors: StoreError where the path is taken.
         """
-        with begun(path, kind="kernel", overwrite=overwrite) as location:
-            columns = chunk_columns(bounds)
-            sink = cls(zarr_location(path), location, tuple(map(int, bounds)), np.dtype(dtype).str, columns, overwrite)
-            root = zarr.open_group(location, mode="r+", use_consolidated=False)
-            root.attrs["edges"] = list(sink.bounds)
-            for start, stop in pairwise(sink.bounds):
-                shape = (stop - start, sink.bounds[-1] - start)
+        with begun(path, kind="kernel") as store:
+            root, edges, columns = store.root(), tuple(map(int, bounds)), chunk_columns(bounds)
+            root.attrs["edges"] = list(edges)
+            for start, stop in pairwise(edges):
+                shape = (stop - start, edges[-1] - start)
                 chunks = (min(shape[0], PANEL_ROWS), min(shape[1], columns))
                 # Not compressed: the digits of a kernel are noise, and decoding them would cost more than reading.
-                new_array(root, panel_name(start), shape, sink.dtype, chunks, attributes=ALL_WRITTEN, compress=False)
-        return sink
+                new_array(root, panel_name(start), shape, dtype, chunks, attributes=ALL_WRITTEN, compress=False)
+        return cls(store.target, store.location, False, edges, np.dtype(dtype).str, columns)
 
     def write(self, row: int, column: int, tile: Array) -> int:
         """Write a tile that begins at (row, column), inside one panel; again after a failure, too.
@@ -248,14 +202,6 @@ class TileSink:
         with with_room(self.target):
             panel[at] = tile.astype(self.dtype, copy=False)
         return int(tile.size)
-
-    def finish(self) -> None:
-        """Make the store visible under its path."""
-        finish(self.location, self.target, overwrite=self.overwrite)
-
-    def abort(self) -> None:
-        """Remove what was written."""
-        abandon(self.location)
 
 
 def chunk_columns(bounds: Sequence[int]) -> int:
@@ -271,24 +217,11 @@ def panel_name(start: int) -> str:
     return f"rows-{start}"
 
 
-@dataclass(eq=False)
-class PanelRows(Rows):
-    """Rows `[start, stop)` of a panel, from the first column of the panel on."""
-
-    panel: ZarrArray
-    first: int
-
-    def load(self) -> Features:
-        """Read the rows (stop − start, N − first)."""
-        first, last = self.start - self.first, self.stop - self.first
-        return read_rows(self.panel, first, last, f"rows {self.start}:{self.stop}")
-
-
 def open_tiles(path: str | os.PathLike[str]) -> DataSource:
     """The stored triangle as blocks of rows, each from the first column of its panel on; `finish` may be to come."""
-    root = cast(zarr.Group, open_node(path, unfinished=True))
+    root = cast(zarr.Group, open_node(path))
     bounds: list[int] = list(root.attrs["edges"])  # type: ignore[arg-type]
-    count, blocks = bounds[-1], list[PanelRows]()
+    count, blocks = bounds[-1], list[ZarrRows]()
     for first, last in pairwise(bounds):
         panel = checked(cast(ZarrArray, root[panel_name(first)]))
         row_bytes = (count - first) * panel.dtype.itemsize
@@ -296,6 +229,6 @@ def open_tiles(path: str | os.PathLike[str]) -> DataSource:
         step = step // PANEL_ROWS * PANEL_ROWS or step
         for start in range(first, last, step):
             stop = min(start + step, last)
-            blocks.append(PanelRows(start, stop, (stop - start) * row_bytes, panel, first))
-    dtype = blocks[0].panel.dtype
-    return DataSource((count, count), dtype, tuple(blocks), uuid4().hex, description=f"kernel {place_of(root)}")
+            blocks.append(ZarrRows(start, stop, (stop - start) * row_bytes, panel, first))
+    shape, dtype = (count, count), blocks[0].array.dtype
+    return DataSource(shape, dtype, tuple(blocks), uuid4().hex, description=f"kernel {place_of(root)}")

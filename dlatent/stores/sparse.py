@@ -81,7 +81,13 @@ class CsrRows(Rows):
         pointers -= self.first
         indices = read_rows(arrays.indices, self.first, self.last, rows)
         data = read_rows(arrays.data, self.first, self.last, rows)
-        self._check_columns(indices, pointers)
+        outside = np.flatnonzero((indices < 0) | (indices >= arrays.columns))
+        if len(outside):
+            row = self.start + int(np.searchsorted(pointers, outside[0], side="right")) - 1
+            raise StoreError(
+                f"{place_of(arrays.indices)}: row {row} has column index {indices[outside[0]]}, but the matrix has "
+                f"{arrays.columns} columns; correct `shape` or write the store again"
+            )
         matrix = csr(data.astype(loaded_dtype(data.dtype), copy=False), indices, pointers, arrays.columns)
         matrix.sum_duplicates()
         return matrix
@@ -91,16 +97,6 @@ class CsrRows(Rows):
         if process_local(self.arrays.data):
             return ArrayRows, (self.start, self.stop, self.nbytes, self.load())
         return CsrRows, (self.start, self.stop, self.nbytes, self.first, self.last, self.arrays)
-
-    def _check_columns(self, indices: npt.NDArray[Any], pointers: npt.NDArray[np.int64]) -> None:
-        if not len(indices) or (indices.min() >= 0 and indices.max() < self.arrays.columns):
-            return
-        at = int(np.flatnonzero((indices < 0) | (indices >= self.arrays.columns))[0])
-        row = self.start + int(np.searchsorted(pointers, at, side="right")) - 1
-        raise StoreError(
-            f"{place_of(self.arrays.indices)}: row {row} has column index {indices[at]}, but the matrix has "
-            f"{self.arrays.columns} columns; correct `shape` or write the store again"
-        )
 
 
 def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
@@ -114,13 +110,13 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
     dtype, pointers = loaded_dtype(arrays.data.dtype), _pointers(arrays.indptr)
     stored = arrays.data.shape[0]
     bounds = sized_sparse_bounds(pointers, shape, stored, dtype.itemsize + 4, block_bytes, place)
-    entries = bounds.positions[-1]
+    *_, (_, _, _, entries) = bounds
     for name, array in (("data", arrays.data), ("indices", arrays.indices)):
         if array.shape != (entries,):
             raise StoreError(f"{place}: {name} has shape {array.shape}, but indptr ends at {entries}; write it again")
     blocks = tuple(
         CsrRows(start, stop, csr_bytes(stop - start, last - first, dtype), first, last, arrays)
-        for start, stop, first, last in bounds.blocks()
+        for start, stop, first, last in bounds
     )
     parts = (arrays.data, arrays.indices)
     return DataSource(
@@ -172,12 +168,7 @@ def csr(
 ) -> sp.csr_array:
     """A csr_array of CSR parts whose indices were checked before; as wide as it must be where `columns` is None."""
     width = columns if columns is not None else (int(indices.max()) + 1 if len(indices) else 0)
-    matrix = sp.csr_array((len(indptr) - 1, width), dtype=data.dtype)
-    small = max(width, len(data)) <= np.iinfo(np.int32).max
-    matrix.data = data
-    matrix.indices = indices.astype(np.int32 if small else np.int64, copy=False)
-    matrix.indptr = indptr.astype(matrix.indices.dtype, copy=False)
-    return matrix
+    return sp.csr_array((data, indices, indptr), shape=(len(indptr) - 1, width))
 
 
 def entries_where(rows: sp.csr_array, keep: npt.NDArray[np.bool_]) -> sp.csr_array:

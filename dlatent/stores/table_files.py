@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from dlatent.errors import DataError
 from dlatent.stores.files import LONGEST_LINE, ByteSource, path_or_stream
 
@@ -102,31 +100,17 @@ class _Records(io.RawIOBase):
         if self._line == 1 and text.startswith(codecs.BOM_UTF8):
             text = text[len(codecs.BOM_UTF8) :]
         cut = text.rfind(b"\n") + 1 if count else len(text)
-        self._rest = self._checked(text[:cut], last=not count) + text[cut:]
+        self._rest = self._checked(text[:cut].decode("latin-1"), last=not count) + text[cut:]
         if len(self._rest) > LONGEST_LINE:
             raise DataError(
                 f"{self._name} is no readable table: line {self._line} does not end, or opens quotes that do not"
             )
         return count
 
-    def _checked(self, text: bytes, *, last: bool) -> bytes:
-        """What of whole lines belongs to a row that goes on behind them."""
-        if self._header or b'"' in text or (b"\r" in text and b"\r" in text.replace(b"\r\n", b"")):
-            return self._checked_records(text, last=last)
-        if not text.endswith(b"\n"):
-            text += b"\n" if text else b""
-        letters = np.frombuffer(text.replace(b"\r\n", b"\n"), dtype=np.uint8)
-        ends = np.flatnonzero(letters == ord("\n"))
-        counts = np.diff(np.searchsorted(np.flatnonzero(letters == ord(self._separator)), ends), prepend=0) + 1
-        wrong = np.flatnonzero((counts != self._fields) & (np.diff(ends, prepend=-1) > 1))
-        if len(wrong):
-            self._refuse(self._line + int(wrong[0]), int(counts[wrong[0]]))
-        self._line += len(ends)
-        return b""
-
-    def _checked_records(self, text: bytes, *, last: bool) -> bytes:
-        """The same where quotes may hide separators and ends of lines, by the rules that pandas has for them."""
-        lines = list(io.StringIO(text.decode("latin-1"), newline=""))
+    def _checked(self, text: str, *, last: bool) -> bytes:
+        """What of whole lines belongs to a row that goes on behind them, as quotes may hide separators and ends of
+        lines; by the rules that pandas has for them."""
+        lines = list(io.StringIO(text, newline=""))
         records, begin, end = csv.reader([*lines, END], delimiter=self._separator), 0, len(lines)
         try:
             for record in records:

@@ -22,7 +22,6 @@ import platform
 import secrets
 import shutil
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 from dlatent.errors import StoreError
@@ -36,9 +35,6 @@ OLD = "old-"
 HOST = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest() + "-"
 """This machine, in the names of the directories that its processes make."""
 
-MOST_ATTEMPTS = 100
-"""How often somebody else may come in between."""
-
 _HELD: dict[str, int] = {}
 """Descriptors that hold the locks of this process, by directory."""
 
@@ -48,18 +44,13 @@ _MADE: dict[str, int] = {}
 
 def make(path: Path, mode: int = 0o777) -> Path:
     """A new empty directory for a writer of `path`, locked until `release` or `discard`."""
-    for attempt in count(1):
+    while True:
         directory = beside(path)
         _MADE[str(directory)] = os.getpid()
-        try:
-            directory.mkdir(mode)
+        directory.mkdir(mode)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # somebody sweeps, and came in between
             take(directory)
             return directory
-        except (BlockingIOError, FileNotFoundError):  # somebody sweeps, and came in between
-            # /proc, and the folders of an automounter, are there and say of all that is made in them that they are not.
-            if attempt == MOST_ATTEMPTS or not path.parent.is_dir():
-                raise
-    raise AssertionError
 
 
 def beside(path: Path, tag: str = "") -> Path:

@@ -7,7 +7,9 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from glob import iglob
 from pathlib import PurePosixPath
 from time import perf_counter
 from typing import Any, cast
@@ -19,7 +21,7 @@ from dlatent.stores.atomic import GRAPH, PRECISION, RESULT, kind_of
 from dlatent.stores.checked import COPY_AGAIN, FILL, CheckedStore, MissingChunks, place_of, protocols_of
 from dlatent.stores.checkpoint import damaged_results, read_header, recorded
 from dlatent.stores.checkpoint_codec import fingerprint
-from dlatent.stores.chunked import ZarrArray, lacking_chunks, read_rows, readable
+from dlatent.stores.chunked import ZarrArray, lacking_chunks, nodes_below, read_rows, readable
 from dlatent.stores.graph.open import open_graph, open_precision
 from dlatent.stores.location import DOCUMENTS, filesystem_at, guarded, local_path, place_text, zarr_location
 from dlatent.stores.nodes import Node, ZarrRows, check_complete, open_node
@@ -112,8 +114,9 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
     if kind != RESULT:
         check_complete(node)
     report = VerifyReport(text, "model" if kind == RESULT else kind or "store")
-    with guarded(text, StoreError):
-        members = _members(node)
+    with guarded(text, StoreError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of files that belong to nothing, which `_strays` finds
+        members = [*nodes_below(node).values()]
         arrays = [member for member in members if isinstance(member, zarr.Array)]
         if isinstance(node, zarr.Group):
             report.damages += _strays(place, members)
@@ -122,21 +125,19 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
     for array in arrays:
         _read(array, report)
     if report.whole and kind in OPENED:
-        try:
-            with guarded(text, StoreError):
-                OPENED[kind](place)
-        except DataError as error:
-            report.damages.append(str(error))
+        with _noted(report, text):
+            OPENED[kind](place)
     return report
 
 
-def _members(node: Node) -> list[Node]:
-    """A node, and all below it."""
-    if isinstance(node, zarr.Array):
-        return [node]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of files that belong to nothing, which `_strays` finds
-        return [node, *(member for _, member in sorted(node.members(max_depth=None)))]
+@contextmanager
+def _noted(report: VerifyReport, place: str) -> Iterator[None]:
+    """A context that ends where something is damaged, which the report then says."""
+    try:
+        with guarded(place, StoreError):
+            yield
+    except DataError as error:
+        report.damages.append(str(error))
 
 
 def _strays(place: str | os.PathLike[str], members: list[Node]) -> list[str]:
@@ -157,46 +158,33 @@ def _strays(place: str | os.PathLike[str], members: list[Node]) -> list[str]:
 
 def _files(place: str) -> Iterator[str]:
     """The names of all files below a place, also in directories that are links."""
-    if (path := local_path(place)) is None:
-        filesystem, root = filesystem_at(place)
-        yield from (str(name).removeprefix(root).lstrip("/") for name in filesystem.find(root))
-        return
-    seen = set[str]()
-    for folder, folders, files in os.walk(path, followlinks=True):
-        if (real := os.path.realpath(folder)) in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        yield from (os.path.relpath(os.path.join(folder, name), path) for name in files)
+    if (path := local_path(place)) is not None:
+        below = iglob("**", root_dir=path, recursive=True, include_hidden=True)
+        return (name for name in below if (path / name).is_file())
+    filesystem, root = filesystem_at(place)
+    return (str(name).removeprefix(root).lstrip("/") for name in filesystem.find(root))
 
 
 def _read(array: ZarrArray, report: VerifyReport) -> None:
     """Read an array a few rows of chunks at a time, and go on behind what is damaged."""
     report.arrays += 1
     rows, place = array.shape[0] if array.shape else 1, place_of(array)
-    try:
-        with guarded(place, StoreError):
-            array = readable(array)
-            # Of fewer chunks each that is not there is named when it is read.
-            if array.nchunks > MANY_CHUNKS:
-                read_rows(array, rows - 1, rows)  # counting takes long where none is there
-                strict = cast(CheckedStore, array.store).missing_chunks == "raise"
-                if strict and (lacking := lacking_chunks(array)):
-                    raise StoreError(f"{place} lacks {lacking} of its {array.nchunks} chunks; {COPY_AGAIN}.  {FILL}")
-    except StoreError as error:
-        report.damages.append(str(error))
-        return
-    along = (array.shards or array.chunks)[0] if array.shape else 1
-    each = max(1, array.nbytes // max(rows, 1))
-    step = along * max(1, PIECE_BYTES // (each * along))
-    for start in range(0, rows, step):
-        if len(report.damages) == MOST_SAID:
-            return
-        try:
-            with guarded(place, StoreError):
+    with _noted(report, place):
+        array = readable(array)
+        # Of fewer chunks each that is not there is named when it is read.
+        if array.nchunks > MANY_CHUNKS:
+            read_rows(array, rows - 1, rows)  # counting takes long where none is there
+            strict = cast(CheckedStore, array.store).missing_chunks == "raise"
+            if strict and (lacking := lacking_chunks(array)):
+                raise StoreError(f"{place} lacks {lacking} of its {array.nchunks} chunks; {COPY_AGAIN}.  {FILL}")
+        along = (array.shards or array.chunks)[0] if array.shape else 1
+        each = max(1, array.nbytes // max(rows, 1))
+        step = along * max(1, PIECE_BYTES // (each * along))
+        for start in range(0, rows, step):
+            if len(report.damages) == MOST_SAID:
+                return
+            with _noted(report, place):
                 report.nbytes += read_rows(array, start, min(start + step, rows)).nbytes
-        except StoreError as error:
-            report.damages.append(str(error))
 
 
 def probe(

@@ -339,7 +339,7 @@ STORES = {
     "a directory": (lambda p: (p / "d").mkdir() or p / "d", "is no Zarr store"),
     "an unfinished store": (lambda p: half_written(p), "half-written store: its writer was interrupted"),
     "a newer store": (lambda p: newer(p), "version 99, but this dlatent reads.*install a newer dlatent"),
-    "an unknown URL": (lambda p: "nowhere://bucket/x.zarr", "fsspec knows no such kind of URL"),
+    "an unknown URL": (lambda p: "nowhere://bucket/x.zarr", "Protocol not known: nowhere; check the address"),
 }
 
 

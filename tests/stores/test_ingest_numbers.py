@@ -62,7 +62,7 @@ def test_svmlight_comments_may_hold_anything(tmp_path):
         (str(2**63 - 1), "line 4: .*cannot hold exactly"),
         ("9" * 30, "line 4: .*cannot hold exactly"),
         ("1e400", "line 4: '1e400' is beyond float64"),
-        ("1" * 300_000, "line 4: .* has 300,000 characters, which no number needs"),
+        ("1" * 300_000, "line 4: .* is beyond float64"),
     ],
 )
 def test_matrix_market(tmp_path, field, number, message):

@@ -19,7 +19,7 @@ from zarr.storage import MemoryStore
 
 from dlatent import open_data
 from dlatent.errors import StoreError
-from dlatent.stores.atomic import MARKER, abandon, new_store
+from dlatent.stores.atomic import MARKER, Unfinished, new_store
 
 
 def write(target: str | Path, value: float, **options: bool) -> None:
@@ -143,7 +143,7 @@ def test_what_a_killed_writer_leaves_does_not_open(tmp_path: Path) -> None:
     child.wait()
     (leftover,) = tmp_path.iterdir()
     for place in (leftover, leftover / "x"):
-        with pytest.raises(StoreError, match="unfinished"):
+        with pytest.raises(StoreError, match="half-written"):
             open_data(place)
     renamed = leftover.rename(tmp_path / "s.zarr")
     for place in (renamed, renamed / "x"):
@@ -170,6 +170,6 @@ def test_what_zarr_still_writes_when_its_caller_is_interrupted_is_waited_for(tmp
     writer = threading.Thread(target=lambda: zarr.create_group(Slow()))
     writer.start()
     assert begun.wait(30)
-    abandon(str(tmp_path / "unfinished.zarr"))
+    Unfinished(str(tmp_path / "s.zarr"), str(tmp_path / "unfinished.zarr"), overwrite=False).abort()
     assert written
     writer.join()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,7 +35,7 @@ def test_default_blocks_of_sparse_rows_leave_no_small_rest(row_entries: int, row
     total = sparse_bytes(rows, rows * row_entries, 12)
     wanted = wanted_bytes(None, total, 30_000)
     bounds = sparse_bounds([pointers], entry_bytes=12, block_bytes=wanted, place="here", total=total)
-    sizes = np.diff(bounds.rows)
+    sizes = np.array([stop - start for start, stop, *_ in bounds])
     assert len(sizes) in (1, 2, 4, 8, 12, 16)
     assert sizes.max() <= sizes.min() + 1
 
@@ -42,14 +44,14 @@ def test_default_blocks_of_sparse_rows_leave_no_small_rest(row_entries: int, row
 def test_dense_blocks_are_whole_chunks_unless_those_are_far_too_large(
     rows: int, row_bytes: int, chunk: int, block: int
 ) -> None:
-    found = dense_bounds(rows, row_bytes, chunk, block)
-    assert found.bounds[0] == 0
-    assert found.bounds[-1] == rows
-    assert all(a < b for a, b in found.pairs())
-    largest = max(b - a for a, b in found.pairs()) * row_bytes
-    inner = found.bounds[1:-1]
-    if found.rereads == 1:
-        assert all(edge % min(chunk, rows) == 0 for edge in inner)
+    bounds = dense_bounds(rows, row_bytes, chunk, block)
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == rows
+    assert all(stop == start for (_, stop), (start, _) in pairwise(bounds))
+    assert all(a < b for a, b in bounds)
+    largest = max(b - a for a, b in bounds) * row_bytes
+    if sum(start < chunk for start, _ in bounds) == 1:
+        assert all(start % min(chunk, rows) == 0 for start, _ in bounds)
         assert largest <= max(block, STRETCH * block, row_bytes)
     else:
         assert min(chunk, rows) * row_bytes > STRETCH * block
@@ -68,9 +70,9 @@ def test_sparse_blocks_do_not_depend_on_how_indptr_is_read(counts: list[int], bl
     pieces = [indptr[s : s + piece + 1] for s in range(0, len(counts), piece)]
     streamed = sparse_bounds(pieces, entry_bytes=12, block_bytes=block, place="test")
     assert streamed == sparse_bounds([indptr], entry_bytes=12, block_bytes=block, place="test")
-    assert streamed.rows[0] == 0
-    assert streamed.rows[-1] == len(counts)
-    for start, stop, first, last in streamed.blocks():
+    assert streamed[0][0] == 0
+    assert streamed[-1][1] == len(counts)
+    for start, stop, first, last in streamed:
         assert (first, last) == (indptr[start], indptr[stop])
         assert stop > start
         cost = 12 * (last - first) + 4 * (stop - start)
@@ -88,10 +90,10 @@ def test_sparse_blocks_are_as_equal_as_rows_allow(counts: list[int], block: int,
     pieces = [indptr[at : at + cut + 1] for at in range(0, len(counts), cut)]
     found = sparse_bounds(pieces, entry_bytes=12, block_bytes=block, place="test", total=total)
     assert found == sparse_bounds([indptr], entry_bytes=12, block_bytes=block, place="test", total=total)
-    assert found.rows[-1] == len(counts)
+    assert found[-1][1] == len(counts)
     number = -(-total // block)
-    costs = [sparse_bytes(stop - start, last - first, 12) for start, stop, first, last in found.blocks()]
-    for cost, (start, stop, *_) in zip(costs, found.blocks(), strict=True):
+    costs = [sparse_bytes(stop - start, last - first, 12) for start, stop, first, last in found]
+    for cost, (start, stop, *_) in zip(costs, found, strict=True):
         assert stop > start
         assert cost <= block or stop == start + 1
     if heaviest * 4 < total / number < block - heaviest:
