@@ -21,7 +21,7 @@ from dlatent.fitted.grid import cells_named
 from dlatent.gaussian.kernel import stacked
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
-from dlatent.models.features import outside
+from dlatent.models.inputs import outside
 from dlatent.models.task import FitRun, initial_mean, sound_algebra
 from dlatent.order import groups
 from dlatent.solvers.lle.fit import Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
