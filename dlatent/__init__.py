@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from dlatent.models.graph_ppca import GraphPPCA as GraphPPCA
     from dlatent.models.joint_views import JointViews as JointViews
     from dlatent.models.kernel import KernelPPCA as KernelPPCA
-    from dlatent.models.kernel_supervised import KernelSupervisedPPCA as KernelSupervisedPPCA
+    from dlatent.models.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA
     from dlatent.models.local_linear import LocallyLinearEmbedding as LocallyLinearEmbedding
     from dlatent.models.mixture import PPCAMixture as PPCAMixture
+    from dlatent.models.model import NotFittedError as NotFittedError
     from dlatent.models.ppca import PPCA as PPCA
+    from dlatent.models.ppca import SupervisedPPCA as SupervisedPPCA
     from dlatent.models.relational import RelationalPPCA as RelationalPPCA
-    from dlatent.models.relational_supervised import RelationalSupervisedPPCA as RelationalSupervisedPPCA
+    from dlatent.models.relational import RelationalSupervisedPPCA as RelationalSupervisedPPCA
     from dlatent.models.saved import load as load
-    from dlatent.models.scikit import NotFittedError as NotFittedError
     from dlatent.models.selection import select_n_components as select_n_components
-    from dlatent.models.supervised import SupervisedPPCA as SupervisedPPCA
     from dlatent.operators.graph_precision import Estimate as Estimate
     from dlatent.solvers.lle.fit import LocalPlan as LocalPlan
     from dlatent.solvers.plan import Duration as Duration
@@ -81,7 +81,7 @@ _MODULES = {
     "ProgressBar": "models.callbacks",
     "show_progress": "models.callbacks",
     "select_n_components": "models.selection",
-    "NotFittedError": "models.scikit",
+    "NotFittedError": "models.model",
     "load": "models.saved",
     "JointViews": "models.joint_views",
     "self_correspondence": "models.correspondence_lle",

@@ -33,20 +33,22 @@ def classes() -> Iterator[type]:
             yield from (one for one in members if inspect.isclass(one) and one.__module__ == module.name)
 
 
+def code(member: Any) -> Any:
+    """That of a function, whatever scikit-learn has wrapped around it."""
+    return getattr(inspect.unwrap(member), "__code__", None) if inspect.isfunction(member) else None
+
+
 def overridden(cls: type) -> list[str]:
     """Concrete methods and properties of a class that override concrete ones, but for what every class is given under
     its own name."""
     lines = []
     for name, member in vars(cls).items():
         method = inspect.isfunction(member) or isinstance(member, property | cached_property)
-        if (
-            name.startswith("__")
-            or not method
-            or getattr(member, "__qualname__", "").startswith(f"{cls.__name__}.save")
-        ):
+        if name.startswith("__") or not method:
             continue
         above: Any = next((vars(base)[name] for base in own_classes(cls)[1:] if name in vars(base)), None)
-        if above is not None and not getattr(above, "__isabstractmethod__", False):
+        same = inspect.isfunction(member) and code(member) is code(above)
+        if above is not None and not same and not getattr(above, "__isabstractmethod__", False):
             lines.append(f"{cls.__name__}.{name}")
     return lines
 

@@ -14,7 +14,7 @@ import pytest
 
 import dlatent
 from dlatent.models import MODELS
-from dlatent.models.scikit import Estimator
+from dlatent.models.model import Estimator
 
 
 def told_to_type_checkers() -> dict[str, str]:

@@ -36,7 +36,7 @@ MODELS = (
     Model("PPCA", "ppca", "ppca", "probabilistic PCA"),
     Model(
         "SupervisedPPCA",
-        "supervised",
+        "ppca",
         "supervised",
         "supervised PPCA; semi-supervised where some rows have no label",
         labels=True,
@@ -57,7 +57,7 @@ MODELS = (
     ),
     Model(
         "RelationalSupervisedPPCA",
-        "relational_supervised",
+        "relational",
         "relational-supervised",
         "supervised PPCA of rows in a graph, of which some have a label",
         labels=True,
@@ -67,7 +67,7 @@ MODELS = (
     Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes"),
     Model(
         "KernelSupervisedPPCA",
-        "kernel_supervised",
+        "kernel",
         "kernel-supervised",
         "supervised PPCA of features that a kernel makes",
         labels=True,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -57,10 +58,7 @@ class Callback:
         on_iteration: Callable[[Iteration], None] | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
-        functions = {
-            "on_plan": on_plan, "on_task": on_task, "on_pass": on_pass, "on_iteration": on_iteration, "on_end": on_end,
-        }  # fmt: skip
-        for name, function in functions.items():
+        for name, function in zip(HEARD, (on_plan, on_task, on_pass, on_iteration, on_end), strict=True):
             if function is not None and not callable(function):
                 raise DataError(f"{name} is {function!r}; give a function")
             if function is not None:
@@ -250,40 +248,36 @@ class Listeners:
         bar = _own_bar(heard, seconds, nbytes)
         self._all, self._plan = heard if bar is None else (*heard, bar), plan
 
+    def tell(self, name: str, *about: Any) -> None:
+        """Call a method of all."""
+        for one in self._all:
+            getattr(one, name)(*about)
+
     @contextmanager
     def told(self) -> Iterator[None]:
         """Tell of the plan now, and of the end when it comes."""
         LOG.info("plan of %d passes:\n%s", self._plan.passes, self._plan, extra={"plan": self._plan})
-        for one in self._all:
-            one.on_plan(self._plan)
+        self.tell("on_plan", self._plan)
         try:
             yield
         finally:
-            for one in self._all:
-                one.on_end()
+            self.tell("on_end")
 
     @property
     def on_task(self) -> Callable[[int, int], None] | None:
         """Tells of tasks, or None where nobody listens: on a cluster each costs the scheduler a message."""
-        hearing = [one for one in self._all if getattr(one.on_task, "__func__", None) is not Callback.on_task]
-
-        def tell(done: int, total: int) -> None:
-            for one in hearing:
-                one.on_task(done, total)
-
-        return tell if hearing else None
+        listen = any(getattr(one.on_task, "__func__", None) is not Callback.on_task for one in self._all)
+        return partial(self.tell, "on_task") if listen else None
 
     def on_pass(self, record: PassRecord) -> None:
         """Tell of a pass."""
         log_pass(record)
-        for one in self._all:
-            one.on_pass(record)
+        self.tell("on_pass", record)
 
     def on_iteration(self, line: Iteration) -> None:
         """Tell of an iteration."""
         LOG.debug("iteration %d: log-likelihood %.10g", line.iteration, line.log_likelihood, extra={"iteration": line})
-        for one in self._all:
-            one.on_iteration(line)
+        self.tell("on_iteration", line)
 
 
 def log_pass(record: PassRecord) -> None:

@@ -10,34 +10,33 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
-from dlatent.fitted.targets import check_dropped_rows, encode_targets
+from dlatent.fitted.linear import JointGaussian, SharedNoise
 from dlatent.models import target_methods, view_methods, view_target_methods
 from dlatent.models.factor_analysis import MAX_ITER, NOISE_FLOOR
-from dlatent.models.hyperparameters import FactorSolver, Head, TargetType, ViewNoise, choice, model, parameter
-from dlatent.models.inputs import Mask, Names, Pairing, Views
-from dlatent.models.labelled import plain_rows
+from dlatent.models.hyperparameters import (
+    FactorSolver,
+    GraphSolver,
+    Head,
+    TargetType,
+    ViewNoise,
+    choice,
+    model,
+    parameter,
+)
+from dlatent.models.inputs import Mask, Names, Pairing, Views, view_feature_names
+from dlatent.models.model import Model
+from dlatent.models.table import encoded_targets
 from dlatent.models.task import FitTask
-from dlatent.models.view_rows import Targets
 from dlatent.models.views import (
     TARGETS,
-    JointModel,
+    Targets,
     samples_to_fit,
     targets_of_samples,
+    view_names,
     view_task,
     with_target_view,
 )
 from dlatent.stores.places import read_places
-
-NOISE = choice(
-    ViewNoise,
-    '"ml" finds the noise variances; "zero" is the limit without noise, in which each sample lies where its views are '
-    "reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says nothing of variance.",
-)
-SOLVER = choice(
-    FactorSolver,
-    'How the maximum is found.  "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D²) and '
-    '"accelerated_em" (a pass for each iteration, D·K numbers); "em" is textbook EM.',
-)
 
 
 def check_noise(model: Any) -> None:
@@ -47,6 +46,91 @@ def check_noise(model: Any) -> None:
             "noise='zero' starts from the maximum with noise, as EM without noise ends where it begins; leave "
             "solver='auto'"
         )
+
+
+@model
+class JointModel(Model[JointGaussian]):
+    """A model x_v = W_v z + μ_v + ε_v of several views v, of which samples may lack some."""
+
+    n_components: int = parameter(
+        default=2,
+        kw_only=False,
+        text="K, the number of latent variables; less than the numbers of samples and of features of all views.",
+    )
+    solver: str = parameter(
+        choice(
+            GraphSolver,
+            'How the maximum is found.  "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D² '
+            'for each set of views that occurs) and "krylov" (about ten passes, D·K); "em" is textbook EM from random '
+            "loadings.",
+        ),
+        default="auto",
+    )
+    noise_floor: float = parameter(
+        default=0.0,
+        text="Smallest noise variance of a view, as a fraction of the mean variance of its features; what is less than "
+        "rounding counts as that.",
+    )
+
+    fit_transform, transform, posterior = view_methods.fit_transform, view_methods.transform, view_methods.posterior
+    score_samples, score = view_methods.score_samples, view_methods.score
+    reconstruct, inverse_transform = view_methods.reconstruct, view_methods.inverse_transform
+    get_covariance = view_methods.get_covariance
+
+    def _by_view(self, values: npt.NDArray[Any]) -> dict[str, Any]:
+        """Noise variances, or what is known of each, by view: one of all features, or an array."""
+        cuts = zip(self.view_names_, self._model.specification.noise_slices, strict=False)
+        shared = isinstance(self._model.noise, SharedNoise)
+        return {name: values[at][0].item() if shared else values[at] for name, at in cuts}
+
+    @property
+    def n_components_(self) -> int:
+        """int: K."""
+        return len(self._model.component)
+
+    @property
+    def view_names_(self) -> tuple[str, ...]:
+        """tuple of str: Names of the views."""
+        return view_names(self)
+
+    @property
+    def components_(self) -> dict[str, Array]:
+        """dict of ndarray of shape (n_components, n_features of the view): For each view W_vᵀ, loadings in units of its
+        features."""
+        cuts = zip(view_names(self), self._model.specification.slices, strict=False)
+        return {name: self._model.loadings[at].T for name, at in cuts}
+
+    @property
+    def mean_(self) -> dict[str, Array]:
+        """dict of ndarray of shape (n_features of the view,): For each view μ_v."""
+        cuts = zip(view_names(self), self._model.specification.slices, strict=False)
+        return {name: self._model.mean[at] for name, at in cuts}
+
+    @property
+    def noise_variance_(self) -> dict[str, float]:
+        """dict of float: For each view σ_v², in squared units of its features."""
+        return self._by_view(self._model.noise.variance)
+
+    @property
+    def at_floor_(self) -> dict[str, bool]:
+        """dict of bool: For each view, whether its noise variance is at its floor."""
+        return self._by_view(self._model.noise.at_floor)
+
+    @property
+    def view_samples_(self) -> dict[str, int]:
+        """dict of int: For each view the number of samples that have it."""
+        return dict(zip(self.view_names_, self._model.view_samples.tolist(), strict=False))
+
+    @property
+    def n_features_in_(self) -> int:
+        """int: Number of features of all views."""
+        return len(self._model.mean)
+
+    @property
+    def feature_names_in_(self) -> dict[str, npt.NDArray[np.object_]]:
+        """dict of ndarray: For each view whose data had names, those of its features."""
+        views = self._model.labels.views.items()
+        return view_feature_names(self, {name: labels.features for name, labels in views})
 
 
 @model
@@ -77,18 +161,23 @@ class CorrespondencePPCA(JointModel):
     (80, 4)
     """
 
-    noise: ViewNoise = parameter(NOISE, default="ml")
+    noise: ViewNoise = parameter(
+        choice(
+            ViewNoise,
+            '"ml" finds the noise variances; "zero" is the limit without noise, in which each sample lies where its '
+            "views are reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says "
+            "nothing of variance.",
+        ),
+        default="ml",
+    )
 
     _rules = (check_noise,)
 
     def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> FitTask:
         return view_task(self, samples_to_fit(self, X, correspondence, on), fixed=self.noise == "zero")
 
-    fit, plan, fit_transform = view_methods.fit, view_methods.plan, view_methods.fit_transform
-    transform, posterior = view_methods.transform, view_methods.posterior
-    score_samples, score, sample = view_methods.score_samples, view_methods.score, view_methods.sample
-    reconstruct, predictive_variance = view_methods.reconstruct, view_methods.predictive_variance
-    inverse_transform, get_covariance = view_methods.inverse_transform, view_methods.get_covariance
+    fit, plan = view_methods.fit, view_methods.plan
+    sample, predictive_variance = view_methods.sample, view_methods.predictive_variance
 
 
 @model
@@ -113,9 +202,16 @@ class CorrespondenceFactorAnalysis(JointModel):
     [4, 3]
     """
 
-    max_iter: int | None = parameter(MAX_ITER, default=None)
-    solver: FactorSolver = parameter(SOLVER, default="auto")
-    noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
+    max_iter: int | None = parameter(default=None, text=MAX_ITER)
+    solver: FactorSolver = parameter(
+        choice(
+            FactorSolver,
+            'How the maximum is found.  "auto" takes the cheaper of "covariance" (one pass, numbers of the order of '
+            'D²) and "accelerated_em" (a pass for each iteration, D·K numbers); "em" is textbook EM.',
+        ),
+        default="auto",
+    )
+    noise_floor: float = parameter(default=0.0, text=NOISE_FLOOR)
 
     def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> FitTask:
         return view_task(self, samples_to_fit(self, X, correspondence, on), shared=False)
@@ -130,11 +226,8 @@ class CorrespondenceFactorAnalysis(JointModel):
         """dict of ndarray of bool of shape (n_features of the view,): For each view its Heywood cases."""
         return self._by_view(self._model.noise.at_floor)
 
-    fit, plan, fit_transform = view_methods.fit, view_methods.plan, view_methods.fit_transform
-    transform, posterior = view_methods.transform, view_methods.posterior
-    score_samples, score, sample = view_methods.score_samples, view_methods.score, view_methods.sample
-    reconstruct, predictive_variance = view_methods.reconstruct, view_methods.predictive_variance
-    inverse_transform, get_covariance = view_methods.inverse_transform, view_methods.get_covariance
+    fit, plan = view_methods.fit, view_methods.plan
+    sample, predictive_variance = view_methods.sample, view_methods.predictive_variance
 
 
 @model
@@ -181,23 +274,15 @@ class CorrespondenceSupervisedPPCA(JointModel):
         if TARGETS in samples.sources:
             raise DataError(f"a view is named {TARGETS!r}, as the targets are in the model; give it another name")
         places = read_places(y, labelled, correspondence)
-        y, labels, count, rows = targets_of_samples(y, samples)
-        values, mask = plain_rows(y, labels), plain_rows(labelled, labels, "truth values")
-        check_dropped_rows(values, count, labels)
-        encoded = encode_targets(values, count, self.target_type, mask=mask)
+        values, labels, count, rows = targets_of_samples(y, samples)
+        encoded = encoded_targets(values, labelled, labels, count, self.target_type)
         samples = with_target_view(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, rows)
         task = view_task(self, samples, replace(encoded, rows=None))
         floors = (*task.floor_parts[:-1], float(self.target_noise_floor))
         return replace(task, floor_parts=floors, head=self.head, beside=places)
 
-    def __sklearn_tags__(self) -> Any:
-        return target_methods.target_tags(self, super().__sklearn_tags__())
-
-    fit, plan, fit_transform = view_target_methods.fit, view_target_methods.plan, view_methods.fit_transform
-    transform, posterior = view_methods.transform, view_methods.posterior
-    score_samples, score, sample = view_methods.score_samples, view_methods.score, view_target_methods.sample
-    reconstruct, predictive_variance = view_methods.reconstruct, view_target_methods.predictive_variance
-    inverse_transform, get_covariance = view_methods.inverse_transform, view_methods.get_covariance
+    fit, plan = view_target_methods.fit, view_target_methods.plan
+    sample, predictive_variance = view_target_methods.sample, view_target_methods.predictive_variance
     predict, predict_proba = view_target_methods.predict, view_target_methods.predict_proba
     decision_function = view_target_methods.decision_function
     target_components_, target_mean_ = target_methods.target_components_, target_methods.target_mean_

@@ -15,21 +15,12 @@ from dlatent.errors import DataError
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.embedding import REFERENCE_BYTES, embedded, plan_of, rows_of
-from dlatent.models.features import view_feature_names
 from dlatent.models.hyperparameters import model
-from dlatent.models.inputs import (
-    Data,
-    Names,
-    Pairing,
-    PathLike,
-    Rows,
-    Seed,
-    TargetsLike,
-    Views,
-)
-from dlatent.models.joint_views import joined_rows, named, pairing, without_labels
+from dlatent.models.inputs import Data, Names, Pairing, PathLike, Rows, Seed, TargetsLike, Views, view_feature_names
+from dlatent.models.joint_views import joined_rows, named, without_labels
+from dlatent.models.labelled import open_input
 from dlatent.models.local_linear import LocalLinearModel
-from dlatent.models.map_rows import map_rows, open_input
+from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.task import FitRun
 from dlatent.solvers.lle.embedding import Reference, interpolated
 from dlatent.solvers.lle.fit import LocalPlan
@@ -60,7 +51,6 @@ class CorrespondenceLLE(LocalLinearModel):
     (90, 2)
     """
 
-    @described
     def plan(self, views: Views) -> dict[str, LocalPlan]:
         """What the passes over each view will cost, from metadata alone.
 
@@ -75,9 +65,8 @@ class CorrespondenceLLE(LocalLinearModel):
             For data that cannot be embedded.
         """
         self._check()
-        return {name: plan_of(self, open_input(data)[0]) for name, data in named(views).items()}
+        return {name: plan_of(self, open_input(data)) for name, data in named(views).items()}
 
-    @described
     def fit(
         self,
         views: Views,
@@ -106,26 +95,25 @@ class CorrespondenceLLE(LocalLinearModel):
         """
         self._check()
         data = named(views)
-        sources = {name: open_input(without_labels(view, on))[0] for name, view in data.items()}
-        table = joined_rows(pairing(views, correspondence, on), on, data, sources)
+        sources = {name: open_input(without_labels(view, on)) for name, view in data.items()}
+        table = joined_rows(views, correspondence, on, data, sources)
         return self._become(embedded(self, sources, table, FitRun(client, callbacks, checkpoint, resume)))
 
     @property
     def samples_(self) -> Table:
         """ndarray of int of shape (n_samples, n_views): The row of each sample in each view, −1 where it is absent."""
-        return self._embedding.table
+        return self._model.table
 
     @property
     def view_names_(self) -> list[str]:
         """list of str: Names of the views."""
-        return [view.name for view in self._embedding.training.views]
+        return [view.name for view in self._model.training.views]
 
     @property
     def feature_names_in_(self) -> dict[str, npt.NDArray[Any]]:
         """dict of ndarray: For each view whose data had names, those of its features."""
-        return view_feature_names(self, {view.name: view.features for view in self._embedding.training.views})
+        return view_feature_names(self, {view.name: view.features for view in self._model.training.views})
 
-    @described
     def embedding_of(self, view: str | int) -> Array:
         """The embedding of the training rows of a view, in their order.
 
@@ -141,7 +129,6 @@ class CorrespondenceLLE(LocalLinearModel):
         """
         return self._coordinates(self._number(view))
 
-    @described
     def transform(
         self,
         X: Data,
@@ -169,9 +156,8 @@ class CorrespondenceLLE(LocalLinearModel):
         DataError
             For an unknown view, and as in PPCA.transform.
         """
-        return self._transform(X, self._number(view), out, overwrite, resume, client)
+        return self._interpolated(X, self._number(view), RowsRun(out, overwrite, resume, client))
 
-    @described
     def reconstruct(
         self,
         X: Data | None = None,
@@ -208,15 +194,15 @@ class CorrespondenceLLE(LocalLinearModel):
         if X is None:
             return interpolated(self._coordinates(source), latent)
         first = self._reference(source, self._coordinates(source))
-        width, labels = self._embedding.training.views[target].shape[1], self._embedding.training.views[target].features
+        width, labels = self._model.training.views[target].shape[1], self._model.training.views[target].features
         result = map_rows(
             X,
             partial(_reconstructed_rows, first=first, second=latent),
             self._known_features(source),
+            RowsRun(client=client),
             columns="feature",
             names=np.arange(width) if labels is None else labels,
             name="reconstruction",
-            client=client,
         )
         return cast(Rows, result)
 
@@ -281,7 +267,7 @@ def self_correspondence(
     if not 0 < overlap < 1:
         raise DataError(f"overlap is {overlap!r}; expected a part of the samples, above 0 and below 1")
     model = CorrespondenceLLE(**cast(dict[str, Any], options))
-    source, _ = open_input(X)
+    source = open_input(X)
     rows = rows_of(source)
     if rows is None:
         raise DataError(f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB; embed it as one")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from inspect import cleandoc, getattr_static, isfunction, signature, unwrap
 from types import FunctionType
 from typing import Any, TypeVar
@@ -40,39 +40,30 @@ def first_sentence(text: str) -> str:
     return first if first[1:2].isupper() or first[1:2] in (",", "-") else first[0].lower() + first[1:]
 
 
-def completed(
-    sections: Mapping[str, str], wanted: Mapping[str, Iterable[str]], known: Mapping[str, Mapping[str, str]]
-) -> str:
-    """A docstring whose sections have all the wanted entries, in their order, as far as they are known."""
-    texts = dict(sections)
-    for title, names in wanted.items():
-        written = entries(texts.get(title, ""))
-        lines = [written.get(name) or known[title].get(name, "") for name in names]
-        texts[title] = "\n".join(dict.fromkeys(line for line in lines if line))
-    ordered = [
-        texts[""],
-        *(f"{title}\n{'-' * len(title)}\n{texts[title]}" for title in SECTIONS if texts.get(title)),
-    ]
-    return "\n\n".join(ordered) + "\n"
+def written(sections: Mapping[str, str]) -> str:
+    """A docstring of these sections, in their order."""
+    titles = (title for title in SECTIONS if sections.get(title))
+    return "\n\n".join([sections[""], *(f"{t}\n{'-' * len(t)}\n{sections[t]}" for t in titles)]) + "\n"
 
 
 def described(function: F) -> F:
     """The same function, or class, with a docstring that describes all of its parameters, and, where it does not say so
     itself, what all functions of its name return and which errors they raise."""
     if function.__doc__:
-        names = [name for name in signature(function).parameters if name != "self"]
         common = METHODS.get(function.__name__, {})
         sections = {**common, **parsed(function.__doc__)}
-        known = {title: entries(common.get(title, "")) for title in ("Parameters", "Raises")}
-        errors = known["Raises"] | entries(sections.get("Raises", ""))
-        known["Parameters"] = SHARED | known["Parameters"]
-        function.__doc__ = completed(sections, {"Parameters": names, "Raises": errors}, known)
+        known = SHARED | entries(common.get("Parameters", "")) | entries(sections.get("Parameters", ""))
+        names = (name for name in signature(function).parameters if name in known)
+        sections["Parameters"] = "\n".join(dict.fromkeys(known[name] for name in names))
+        errors = entries(common.get("Raises", "")) | entries(sections.get("Raises", ""))
+        sections["Raises"] = "\n".join(dict.fromkeys(errors.values()))
+        function.__doc__ = written(sections)
     return function
 
 
 def name_methods(cls: Any) -> None:
-    """Give a public class its inherited methods under its own name: Python names a function in the
-    errors of a wrong call, and a user knows `PPCA.fit`, not the base that has it."""
+    """Give a public class all of its methods under its own name, completely described: Python names a function in the
+    errors of a wrong call, and a user knows `PPCA.fit`, not the file or base that has it."""
     for name in dir(cls):
         method = getattr_static(cls, name)
         conditional = hasattr(method, "fn")  # scikit-learn's available_if
@@ -89,6 +80,7 @@ def name_methods(cls: Any) -> None:
         if conditional:
             method = copy.copy(method)
             method.fn = copied
+        described(copied)
         setattr(cls, name, method if conditional else copied)
 
 

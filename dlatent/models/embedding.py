@@ -20,7 +20,7 @@ from dlatent.fitted.fit import Fit, Report
 from dlatent.fitted.grid import cells_named
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
-from dlatent.models.features import outside
+from dlatent.models.inputs import outside
 from dlatent.models.task import FitRun, initial_mean, sound_algebra
 from dlatent.operators.sparse import stacked
 from dlatent.order import groups

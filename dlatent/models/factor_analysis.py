@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, DataSource
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
@@ -19,12 +19,10 @@ from dlatent.fitted.grid import spread_all
 from dlatent.fitted.linear import LinearGaussian
 from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.gaussian.parameters import Parameters
-from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
-from dlatent.models.docstrings import described
+from dlatent.models import fit_methods, linear, row_methods
 from dlatent.models.hyperparameters import (
     PRIOR,
     SHARED,
-    FactorSolver,
     LinearSolver,
     Missing,
     Parameter,
@@ -35,9 +33,9 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight
-from dlatent.models.model import LinearModel
+from dlatent.models.map_rows import RowsRun
+from dlatent.models.model import attribute
 from dlatent.models.ppca import check_warm_start
-from dlatent.models.row_methods import RowsRun
 from dlatent.models.table import table_fields, table_task, warmed, weighted
 from dlatent.models.task import FitTask
 from dlatent.solvers.solution import Solution
@@ -49,47 +47,10 @@ METHODS: dict[str, Callable[..., Rotated]] = {
     "oblimin": oblimin,
 }
 OBLIQUE = ("promax", "oblimin")
-COMPONENTS = replace(
-    SHARED["n_components"],
-    text="K, the number of factors; less than the number of samples, and at most that of features.",
+MAX_ITER = 'Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).'
+NOISE_FLOOR = (
+    "Smallest noise variance of a feature, as a fraction of its variance; what is less than rounding counts as that."
 )
-MAX_ITER = replace(
-    SHARED["max_iter"],
-    text='Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).',
-)
-NOISE_FLOOR = replace(
-    SHARED["noise_floor"],
-    text="Smallest noise variance of a feature, as a fraction of its variance; what is less than rounding counts as "
-    "that.",
-)
-SOLVER = choice(
-    FactorSolver,
-    'How the maximum is found.  "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of '
-    'several starts) and "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); '
-    '"em" is textbook EM.',
-)
-PRIOR_OF_FACTORS = Parameter(
-    PRIOR,
-    '{"auto", "ml", "ard"} or float',
-    "With missing entries: prior of the loadings in units of the features' standard deviations, as in PPCA; the "
-    'means have none.  "auto" is "ard" there, and "ml", maximum likelihood, for complete data.',
-)
-WARM_START = replace(
-    SHARED["warm_start"],
-    text='With missing entries: go on from the parameters of the last fit, or of the saved model.  With `prior="ml"` '
-    "the maximum is then the one near these, and not the best of several.",
-)
-ROTATION = choice(
-    Rotation,
-    "Turns the fitted loadings Λ to simple structure, and the scores with them; the first two are orthogonal, the "
-    "others oblique: factors correlate.  With f ~ N(0, Φ) the distribution of the features, N(μ, ΛΦΛᵀ + Ψ), is the "
-    "same.  By default loadings are the canonical ones.",
-    none=True,
-)
-
-
-# The planner refuses the other solvers of PPCA, with the reason.
-SOLVER = replace(SOLVER, allowed=SHARED["solver"].allowed)
 
 
 def check_prior(model: Any) -> None:
@@ -102,7 +63,7 @@ def check_prior(model: Any) -> None:
 
 
 @model
-class FactorAnalysis(LinearModel):
+class FactorAnalysis(linear.LinearModel):
     r"""Factor analysis, fitted by maximum likelihood.
 
     .. math:: x = W z + \mu + \varepsilon, \qquad z \sim N(0, I_K), \quad \varepsilon \sim N(0, \Psi),
@@ -127,41 +88,66 @@ class FactorAnalysis(LinearModel):
     array([0.8, 0.2, 1. , 0.9])
     """
 
-    n_components: int = parameter(COMPONENTS, default=2, kw_only=False)
-    max_iter: int | None = parameter(MAX_ITER, default=None)
-    solver: LinearSolver = parameter(SOLVER, default="auto")
-    noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
+    n_components: int = parameter(
+        default=2,
+        kw_only=False,
+        text="K, the number of factors; less than the number of samples, and at most that of features.",
+    )
+    max_iter: int | None = parameter(default=None, text=MAX_ITER)
+    # The planner refuses the other solvers of PPCA, with the reason.
+    solver: LinearSolver = parameter(
+        replace(
+            SHARED["solver"],
+            kind='{"auto", "covariance", "accelerated_em", "em"}',
+            text='How the maximum is found.  "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best '
+            'maximum of several starts) and "accelerated_em" (about twenty passes, D·K² numbers; the way of data with '
+            'missing entries); "em" is textbook EM.',
+        ),
+        default="auto",
+    )
+    noise_floor: float = parameter(default=0.0, text=NOISE_FLOOR)
     missing: Missing = parameter(default="raise")
-    prior: Prior | float = parameter(PRIOR_OF_FACTORS, default="auto")
-    rotation: Rotation | None = parameter(ROTATION, default=None)
-    warm_start: bool = parameter(WARM_START, default=False)
+    prior: Prior | float = parameter(
+        Parameter(
+            PRIOR,
+            '{"auto", "ml", "ard"} or float',
+            "With missing entries: prior of the loadings in units of the features' standard deviations, as in PPCA; "
+            'the means have none.  "auto" is "ard" there, and "ml", maximum likelihood, for complete data.',
+        ),
+        default="auto",
+    )
+    rotation: Rotation | None = parameter(
+        choice(
+            Rotation,
+            "Turns the fitted loadings Λ to simple structure, and the scores with them; the first two are orthogonal, "
+            "the others oblique: factors correlate.  With f ~ N(0, Φ) the distribution of the features, N(μ, ΛΦΛᵀ + "
+            "Ψ), is the same.  By default loadings are the canonical ones.",
+            none=True,
+        ),
+        default=None,
+    )
+    warm_start: bool = parameter(
+        default=False,
+        text=(
+            "With missing entries: go on from the parameters of the last fit, or of the saved model.  With "
+            '`prior="ml"` the maximum is then the one near these, and not the best of several.'
+        ),
+    )
 
     _rules = (check_warm_start, check_prior)
 
     def _task(
-        self,
-        X: Data,
-        *,
-        sample_weight: SampleWeight = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        before: Fit | None = None,
-        **data: Any,
+        self, X: DataSource, *, sample_weight: SampleWeight = None, before: Fit | None = None, **data: Any
     ) -> FitTask:
-        task = table_task(self, X, dim, weights, before=before, diagonal=True)
+        task = table_task(self, X, before=before, diagonal=True)
         fitted = partial(fitted_factors, rotation=self.rotation)
         return weighted(warmed(replace(task, fitted=fitted), self), sample_weight)
 
-    fit, plan = weighted_fit_methods.fit, weighted_fit_methods.plan
-    partial_fit = fit_methods.partial_fit
-    posterior, score_samples, score = row_methods.posterior, row_methods.score_samples, row_methods.score
+    fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
+    partial_fit, posterior = fit_methods.partial_fit, row_methods.posterior
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
-    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, feature_methods.sample
-    components_, mean_ = feature_methods.components_, feature_methods.mean_
-    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
-    get_precision = feature_methods.get_precision
+    impute, sample = row_methods.impute, linear.sample
 
-    @described
     def transform(
         self,
         X: Data,
@@ -197,12 +183,12 @@ class FactorAnalysis(LinearModel):
         rows = self._rows.scores if scores == "regression" else self._rows.bartlett
         return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), rows)
 
-    @property
+    @attribute
     def noise_variance_(self) -> Array:  # type: ignore[override]
         """ndarray of shape (n_features,): ψ, in squared units of the features."""
         return self._model.noise.variance
 
-    @property
+    @attribute
     def at_floor_(self) -> npt.NDArray[np.bool_]:  # type: ignore[override]
         """ndarray of bool of shape (n_features,): Heywood cases: features whose noise variance is at its floor."""
         return np.asarray(self._model.noise.at_floor, dtype=bool)
@@ -231,18 +217,17 @@ class FactorAnalysis(LinearModel):
         """ndarray of shape (n_features,): The rest, 1 − `communalities_`."""
         return 1.0 - self.communalities_
 
-    @property
+    @attribute
     def explained_variance_(self) -> Array:
         """ndarray of shape (n_components,): Σ_j w_jk²/(variance of x_j): in how many features' worth of variance a
         factor is seen; of factors that correlate Σ_j λ_jk (ΛΦ)_jk/(variance of x_j)."""
         return np.asarray((self._shares / (self._shares.sum(axis=0) + self.noise_variance_)).sum(axis=1))
 
-    @property
+    @attribute
     def explained_variance_ratio_(self) -> Array:
         """ndarray of shape (n_components,): The same as fractions of D."""
         return np.asarray(self.explained_variance_ / self.n_features_in_)
 
-    @described
     def rotated(self, method: Rotation = "varimax", *, power: float = 4.0) -> xr.Dataset:
         r"""The same model with loadings of simple structure.
 
@@ -289,9 +274,9 @@ class FactorAnalysis(LinearModel):
 
 def fitted_factors(task: FitTask, solution: Solution, rotation: Rotation | None) -> LinearGaussian:
     """The fitted model, its loadings turned to simple structure where a rotation is asked for."""
-    if rotation is None:
-        return LinearGaussian(**table_fields(task, solution))
-    parameters, correlation = rotated(solution.parameters, rotation)
+    parameters, correlation = solution.parameters, None
+    if rotation is not None:
+        parameters, correlation = rotated(parameters, rotation)
     fields = table_fields(task, replace(solution, parameters=parameters))
     return LinearGaussian(**fields, factor_correlation=correlation)
 

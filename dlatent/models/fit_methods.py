@@ -1,10 +1,10 @@
-"""`fit`, `plan` and `partial_fit` of models of one table, each once; a model takes those that it has."""
+"""`fit`, `plan` and `partial_fit` of models of one table, whose samples may be in a graph, each signature once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import xarray as xr
 
@@ -12,19 +12,15 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
-from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import COUNT
-from dlatent.models.inputs import Data, PathLike, TargetsLike
-from dlatent.models.model import LinearModel, Model
-from dlatent.models.scikit import available_if
-from dlatent.models.task import FitRun
+from dlatent.models.inputs import Data, GraphLike, Mask, PathLike, SampleWeight, TargetsLike
+from dlatent.models.model import Model, available_if
+from dlatent.models.table import opened
 from dlatent.solvers.plan import Plan
 
-M = TypeVar("M", bound=Model)
-L = TypeVar("L", bound=LinearModel)
+M = TypeVar("M", bound=Model[Any])
 
 
-@described
 def fit(
     self: M,
     X: Data,
@@ -38,13 +34,12 @@ def fit(
     resume: bool = False,
 ) -> M:
     """Fit the model to samples × features."""
-    task = self._task(X, dim=dim, weights=weights)
-    return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
+    task, run = self._task(opened(self, X, dim, weights)), tasks.FitRun(client, callbacks, checkpoint, resume)
+    return tasks.run(task, run, self)
 
 
-@described
 def plan(
-    self: Model,
+    self: Model[Any],
     X: Data,
     y: TargetsLike = None,
     *,
@@ -53,20 +48,236 @@ def plan(
     client: Where = None,
 ) -> Plan:
     """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
-    return tasks.plan(self._task(X, dim=dim, weights=weights), client)
+    return tasks.plan(self._task(opened(self, X, dim, weights)), client)
+
+
+def fit_weighted(
+    self: M,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    sample_weight: SampleWeight = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+) -> M:
+    """Fit the model to samples × features.
+
+    With weights w what is maximised is Σ w_i log p(x_i).
+    """
+    task = self._task(opened(self, X, dim, weights), sample_weight=sample_weight)
+    return tasks.run(task, tasks.FitRun(client, callbacks, checkpoint, resume), self)
+
+
+def plan_weighted(
+    self: Model[Any],
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    sample_weight: SampleWeight = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+) -> Plan:
+    """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
+    return tasks.plan(self._task(opened(self, X, dim, weights), sample_weight=sample_weight), client)
+
+
+def fit_targets(
+    self: M,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    labelled: Mask = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+) -> M:
+    """Fit the model to features and targets.
+
+    What is maximised is Σ log p(x, y) over samples with targets, plus Σ log p(x) over those without.
+
+    Parameters
+    ----------
+    y : array of shape (n_samples,) or (n_samples, n_targets)
+        The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
+
+    Raises
+    ------
+    DataError
+        For data that cannot be fitted, and where no sample has a target, all are of one class, the lengths differ, or a
+        sample has only some of its targets.
+    """
+    task = self._task(opened(self, X, dim, weights), y=y, labelled=labelled)
+    return tasks.run(task, tasks.FitRun(client, callbacks, checkpoint, resume), self)
+
+
+def plan_targets(
+    self: Model[Any],
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    labelled: Mask = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+) -> Plan:
+    """What `fit` would do and cost, from metadata and the targets alone.
+
+    Parameters
+    ----------
+    y : array of shape (n_samples,) or (n_samples, n_targets)
+        The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
+    """
+    return tasks.plan(self._task(opened(self, X, dim, weights), y=y, labelled=labelled), client)
+
+
+def fit_graph(
+    self: M,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    graph: GraphLike = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+) -> M:
+    """Fit the model to samples × features and the graph between the samples.
+
+    Raises
+    ------
+    DataError
+        For data or a graph that cannot be fitted, naming row, column and block, or the edge.
+    """
+    run = tasks.FitRun(client, callbacks, checkpoint, resume)
+    return tasks.run(self._task(opened(self, X, dim, weights), graph=graph), run, self)
+
+
+def plan_graph(
+    self: Model[Any],
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    graph: GraphLike = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+) -> Plan:
+    """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
+    return tasks.plan(self._task(opened(self, X, dim, weights), graph=graph), client)
+
+
+def fit_precision(
+    self: M,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    graph: GraphLike = None,
+    precision: GraphLike = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+) -> M:
+    """Fit the model to samples × features and the graph between the samples, or a precision.
+
+    Raises
+    ------
+    DataError
+        For data, a graph or a precision that cannot be fitted, naming row, column and block, the edge or the entry.
+    """
+    task = self._task(opened(self, X, dim, weights), graph=graph, precision=precision)
+    return tasks.run(task, tasks.FitRun(client, callbacks, checkpoint, resume), self)
+
+
+def plan_precision(
+    self: Model[Any],
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    graph: GraphLike = None,
+    precision: GraphLike = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+) -> Plan:
+    """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
+    return tasks.plan(self._task(opened(self, X, dim, weights), graph=graph, precision=precision), client)
+
+
+def fit_graph_targets(
+    self: M,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    labelled: Mask = None,
+    graph: GraphLike = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+) -> M:
+    """Fit the model to features, targets of all samples or of some, and the graph between the samples.
+
+    Parameters
+    ----------
+    y : array of shape (n_samples,) or (n_samples, n_targets)
+        The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
+
+    Raises
+    ------
+    DataError
+        For data, targets or a graph that cannot be fitted; also where some samples have no targets, and γ = 0 or
+        there are more than 20,000.
+    """
+    task = self._task(opened(self, X, dim, weights), y=y, labelled=labelled, graph=graph)
+    return tasks.run(task, tasks.FitRun(client, callbacks, checkpoint, resume), self)
+
+
+def plan_graph_targets(
+    self: Model[Any],
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    labelled: Mask = None,
+    graph: GraphLike = None,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+) -> Plan:
+    """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no features.
+
+    Parameters
+    ----------
+    y : array of shape (n_samples,) or (n_samples, n_targets)
+        The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
+    """
+    return tasks.plan(self._task(opened(self, X, dim, weights), y=y, labelled=labelled, graph=graph), client)
 
 
 @available_if(lambda model: model._missing == "raise")
-@described
 def partial_fit(
-    self: L,
+    self: M,
     X: Data,
     y: TargetsLike = None,
     *,
     dim: str | None = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
-) -> L:
+) -> M:
     """Add rows to those of earlier calls, and fit the model to all of them.
 
     The model keeps D² moments of the rows, and is after each call that of one fit to all rows, whatever their order and
@@ -84,16 +295,15 @@ def partial_fit(
     PlanError
         Where the moments do not fit in memory.
     """
-    self._check()
     before = getattr(self, "_fit", None)
+    source = opened(self, X, dim, before=before)
     if not COUNT.test(self.n_components):
         raise DataError(f"n_components is {self.n_components!r}; rows that are added need a number")
     if before is not None and before.moments is None:
         raise DataError(
             "the model was fitted by `fit`, or loaded, and has no moments to add to; begin with partial_fit of a clone"
         )
-    task = replace(self._task(X, dim=dim, before=before), adding=True)
-    if before is None:
-        return self._become(tasks.run(task, FitRun(client, callbacks), self))
-    fitted = tasks.run(replace(task, earlier=before.moments), FitRun(client, callbacks), self)
-    return self._become(replace(fitted, places=(*before.places, *fitted.places)))
+    moments, places = (None, ()) if before is None else (before.moments, before.places)
+    task = self._task(source, before=before)
+    tasks.run(replace(task, adding=True, earlier=moments), tasks.FitRun(client, callbacks), self)
+    return self._become(replace(self._fit, places=(*places, *self._fit.places)))

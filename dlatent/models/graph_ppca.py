@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import log10
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import xarray as xr
 
+from dlatent.arrays import DataSource
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.fitted.linear import Smoothed
+from dlatent.fitted.linear import Compared, LinearGaussian, Smoothed
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete
-from dlatent.models import feature_methods, row_methods
-from dlatent.models import task as tasks
-from dlatent.models.between import smoothed
-from dlatent.models.callbacks import Callback
-from dlatent.models.docstrings import described
+from dlatent.models import fit_methods, linear, row_methods
 from dlatent.models.hyperparameters import (
     COUNT,
-    SHARED,
     SMOOTHING,
     Missing,
     Parameter,
@@ -35,38 +30,13 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
-from dlatent.models.map_rows import Way
-from dlatent.models.model import LinearModel
-from dlatent.models.row_methods import RowsRun
-from dlatent.models.table import table_task
-from dlatent.models.task import FitRun, FitTask
+from dlatent.models.map_rows import RowsRun, Way, open_edges
+from dlatent.models.table import table_fields, table_task
+from dlatent.models.task import FitTask
 from dlatent.operators.sample_precision import SmoothFilter
-from dlatent.solvers.plan import Plan
-
-STRENGTH = Parameter(
-    SMOOTHING,
-    'float or "auto"',
-    'λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.  "auto" is that of 0, 0.3, 1, 3, '
-    "10 and 30 with which rows predict cells best that they have not seen.",
-    short="L",
-)
-HOPS = Parameter(COUNT, "int", "h, how far neighbours reach.", short="N")
-MISSING = replace(
-    SHARED["missing"],
-    text="Which entries are missing, as in PPCA.  Where entries may be missing, each cell of a smoothed row is a "
-    "weighted mean over those of the samples near by that have it.",
-)
-PRIOR = replace(
-    SHARED["prior"],
-    text='Prior of the loadings, as in PPCA: "auto" is "ard" with missing entries, and "ml", maximum likelihood, for '
-    "complete data.",
-)
-SOLVER = choice(
-    SmoothedSolver,
-    'How the maximum is found.  "auto" takes the cheaper of two that find the global maximum from eigenvectors: '
-    '"covariance" (one pass, D² numbers) and "krylov" (about ten passes); data with missing entries go by '
-    '"accelerated_em" (about twenty passes).  "em" is textbook EM.',
-)
+from dlatent.solvers.smoothing.choice import CANDIDATES
+from dlatent.solvers.solution import Solution
+from dlatent.solvers.task import Between, Relation
 
 
 def check_strength(model: Any) -> None:
@@ -80,8 +50,31 @@ def check_strength(model: Any) -> None:
         )
 
 
+def smoothed(model: Any, task: FitTask, graph: GraphLike) -> FitTask:
+    """The task of rows that are smoothed over a graph, as much as is said or as held-out cells choose."""
+    hops, strength = int(model.hops), model.smoothing
+    task = replace(task, fitted=partial(fitted_smoothed, hops=hops))
+    if not strength:
+        return task
+    edges = open_edges(graph, task.source)
+    if isinstance(strength, str):
+        return replace(task, between=Between(edges, None, hops, len(CANDIDATES)))
+    relation = Relation(SmoothFilter(float(strength), hops), edges.samples)
+    return replace(task, between=Between(edges, relation, hops))
+
+
+def fitted_smoothed(task: FitTask, solution: Solution, hops: int) -> LinearGaussian:
+    """The fitted model, with the strength of smoothing and what it was compared with."""
+    relation, comparison = task.relation, None if task.between is None else task.between.comparison
+    precision, scores = None if relation is None else relation.precision, None
+    if comparison is not None:
+        scores = Compared(np.asarray(CANDIDATES), comparison.correlation, comparison.standard_error)
+    strength = precision.smoothing if isinstance(precision, SmoothFilter) else 0.0
+    return LinearGaussian(**table_fields(task, solution), between=Smoothed(strength, hops, task.edges // 2, scores))
+
+
 @model
-class GraphPPCA(LinearModel):
+class GraphPPCA(linear.LinearModel):
     r"""PPCA of samples in a graph, whose rows are smoothed over it.
 
     .. math:: f(S) (T - 1 \mu^\top) = Z W^\top + E, \qquad
@@ -126,31 +119,51 @@ class GraphPPCA(LinearModel):
     0.0
     """
 
-    solver: SmoothedSolver = parameter(SOLVER, default="auto")
-    smoothing: float | Literal["auto"] = parameter(STRENGTH, default="auto")
-    hops: int = parameter(HOPS, default=2)
-    missing: Missing = parameter(MISSING, default="raise")
-    prior: Prior | float = parameter(PRIOR, default="auto")
+    solver: SmoothedSolver = parameter(
+        choice(
+            SmoothedSolver,
+            'How the maximum is found.  "auto" takes the cheaper of two that find the global maximum from '
+            'eigenvectors: "covariance" (one pass, D² numbers) and "krylov" (about ten passes); data with missing '
+            'entries go by "accelerated_em" (about twenty passes).  "em" is textbook EM.',
+        ),
+        default="auto",
+    )
+    smoothing: float | Literal["auto"] = parameter(
+        Parameter(
+            SMOOTHING,
+            'float or "auto"',
+            'λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.  "auto" is that of 0, '
+            "0.3, 1, 3, 10 and 30 with which rows predict cells best that they have not seen.",
+            short="L",
+        ),
+        default="auto",
+    )
+    hops: int = parameter(Parameter(COUNT, "int", "h, how far neighbours reach.", short="N"), default=2)
+    missing: Missing = parameter(
+        default="raise",
+        text=(
+            "Which entries are missing, as in PPCA.  Where entries may be missing, each cell of a smoothed row is a "
+            "weighted mean over those of the samples near by that have it."
+        ),
+    )
+    prior: Prior | float = parameter(
+        default="auto",
+        text=(
+            'Prior of the loadings, as in PPCA: "auto" is "ard" with missing entries, and "ml", maximum likelihood, '
+            "for complete data."
+        ),
+    )
 
     _rules = (check_strength,)
 
-    def _task(
-        self,
-        X: Data,
-        *,
-        graph: GraphLike = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        **data: Any,
-    ) -> FitTask:
-        return smoothed(self, table_task(self, X, dim, weights), graph)
+    def _task(self, X: DataSource, *, graph: GraphLike = None, **data: Any) -> FitTask:
+        return smoothed(self, table_task(self, X), graph)
 
     @property
     def _smoothed(self) -> Smoothed:
         """How the rows of the fit were smoothed."""
-        fitted: Any = self._model
-        smoothed: Smoothed = fitted.between
-        return smoothed
+        assert isinstance(self._model.between, Smoothed)
+        return self._model.between
 
     def _way(self, graph: GraphLike, *, holes: bool = False) -> dict[str, Any]:
         """How scores of rows meet those of their neighbours, or where rows may have `holes` the rows themselves."""
@@ -165,45 +178,6 @@ class GraphPPCA(LinearModel):
         shift = np.nan_to_num(fitted.parameters.mean) if fitted.missing else None
         return {"graph": graph, "way": Way(SmoothFilter(by.smoothing, by.hops), shift)}
 
-    @described
-    def plan(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        graph: GraphLike = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-    ) -> Plan:
-        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
-        return tasks.plan(self._task(X, graph=graph, dim=dim, weights=weights), client)
-
-    @described
-    def fit(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        graph: GraphLike = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: PathLike | None = None,
-        resume: bool = False,
-    ) -> Self:
-        """Fit the model to samples × features and the graph between the samples.
-
-        Raises
-        ------
-        DataError
-            For data or a graph that cannot be fitted, naming row, column and block, or the edge.
-        """
-        task = self._task(X, graph=graph, dim=dim, weights=weights)
-        return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
-
-    @described
     def transform(
         self,
         X: Data,
@@ -235,7 +209,6 @@ class GraphPPCA(LinearModel):
         """
         return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), **self._way(graph))
 
-    @described
     def fit_transform(
         self,
         X: Data,
@@ -256,7 +229,6 @@ class GraphPPCA(LinearModel):
         self.fit(X, graph=graph, dim=dim, weights=weights, client=client)
         return cast(Rows, self.transform(X, graph=graph, client=client))
 
-    @described
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables of each sample, given its smoothed row.
 
@@ -273,7 +245,6 @@ class GraphPPCA(LinearModel):
         """
         return row_methods.posteriors(self, X, None, RowsRun(client=client), **self._way(graph))
 
-    @described
     def impute(
         self,
         X: Data,
@@ -325,8 +296,4 @@ class GraphPPCA(LinearModel):
             return None
         return xr.Dataset({name: (each.dims, each.values) for name, each in variables(compared).items()})
 
-    score_samples, score = row_methods.score_samples, row_methods.score
-    impute_variance, sample = row_methods.impute_variance, feature_methods.sample
-    components_, mean_ = feature_methods.components_, feature_methods.mean_
-    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
-    get_precision = feature_methods.get_precision
+    fit, plan, sample = fit_methods.fit_graph, fit_methods.plan_graph, linear.sample

@@ -17,7 +17,7 @@ from textwrap import fill
 from typing import Any, Literal, TypeVar, dataclass_transform, get_args
 
 from dlatent.errors import DataError
-from dlatent.models.docstrings import SECTIONS, entries, first_sentence, parsed
+from dlatent.models.docstrings import entries, first_sentence, parsed, written
 
 T = TypeVar("T")
 LinearSolver = Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"]
@@ -68,6 +68,15 @@ class Allowed:
         """The same values, and None."""
         return replace(self, none=True)
 
+    def or_one_of(self, *choices: str, words: str) -> Allowed:
+        """The same values, and some words."""
+        return replace(
+            self,
+            words=words,
+            test=lambda value: value in choices if isinstance(value, str) else self.test(value),
+            read=lambda text: text if text in choices else self.read(text),
+        )
+
     def require(self, name: str, value: Any) -> None:
         """Refuse a value that is none of these. Errors: DataError."""
         if not (self.none and value is None) and not self.test(value):
@@ -82,50 +91,26 @@ def _is_count(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
 
 
-def _is_count_or_rule(value: Any) -> bool:
-    if isinstance(value, str):
-        return value in get_args(Rule)
-    return _is_count(value) or (_is_number(value) and 0 < value < 1)
-
-
-def _count_or_rule(text: str) -> float | str:
-    if text in get_args(Rule):
-        return text
-    return int(text) if text.isdecimal() else float(text)
-
-
-def _number_or_median(text: str) -> float | str:
-    return text if text == "median" else float(text)
-
-
 COUNT = Allowed("an integer of at least 1", _is_count, int)
 COMPONENTS = replace(
     COUNT,
     words=f"{COUNT.words} (PPCA alone chooses it by a rule; compare numbers by select_n_components or GridSearchCV)",
-)
-COUNT_OR_RULE = Allowed(
-    "an integer of at least 1, a part of the variance above 0 and below 1, 'mle' or 'bic'",
-    _is_count_or_rule,
-    _count_or_rule,
 )
 POSITIVE = Allowed("a positive number", lambda value: _is_number(value) and 0 < value < inf, float)
 NOT_NEGATIVE = Allowed("a finite number, not negative", lambda value: _is_number(value) and 0 <= value < inf, float)
 PART = Allowed(
     "a part of the mean variance, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1, float
 )
-BANDWIDTH = Allowed(
-    "a positive number, or 'median'", lambda value: value == "median" or POSITIVE.test(value), _number_or_median
+COUNT_OR_RULE = Allowed(
+    "",
+    lambda value: _is_count(value) or (_is_number(value) and 0 < value < 1),
+    lambda text: int(text) if text.isdecimal() else float(text),
+).or_one_of(
+    *get_args(Rule), words="an integer of at least 1, a part of the variance above 0 and below 1, 'mle' or 'bic'"
 )
-PRIOR = Allowed(
-    f"a positive number, {', '.join(map(repr, get_args(Prior)[:-1]))} or {get_args(Prior)[-1]!r}",
-    lambda value: (isinstance(value, str) and value in get_args(Prior)) or POSITIVE.test(value),
-    lambda text: text if text in get_args(Prior) else float(text),
-)
-SMOOTHING = Allowed(
-    "a finite number, not negative, or 'auto'",
-    lambda value: value == "auto" or NOT_NEGATIVE.test(value),
-    lambda text: text if text == "auto" else float(text),
-)
+BANDWIDTH = POSITIVE.or_one_of("median", words="a positive number, or 'median'")
+PRIOR = POSITIVE.or_one_of(*get_args(Prior), words="a positive number, 'auto', 'ml' or 'ard'")
+SMOOTHING = NOT_NEGATIVE.or_one_of("auto", words="a finite number, not negative, or 'auto'")
 TRUTH = Allowed("True or False", lambda value: isinstance(value, bool))
 NUMBER = Allowed("a number", _is_number, float)
 PLACE = Allowed("a path", lambda value: isinstance(value, (str, os.PathLike)))
@@ -144,9 +129,6 @@ KERNEL = Allowed(
     choices=get_args(KernelName),
 )
 PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
-MISSING = "nan: NaN is a missing entry; unstored: so is what a sparse store does not hold"
-SOLVER = "auto: the planner chooses; em: textbook EM"
-"""Help for models of which several solvers find the same maximum."""
 
 
 @dataclass(frozen=True)
@@ -262,14 +244,17 @@ SHARED = {
 """Hyperparameters that mean the same in several models, by their names."""
 
 
-def parameter(described: Parameter | None = None, *, default: Any, kw_only: bool = True) -> Any:
-    """A hyperparameter with its default; what it is stands in `SHARED`, or is given."""
-    return field(default=default, kw_only=kw_only, metadata={"declared": described})
+def parameter(described: Parameter | None = None, *, default: Any, kw_only: bool = True, text: str = "") -> Any:
+    """A hyperparameter with its default; what it is stands in `SHARED`, perhaps with another `text`, or is given."""
+    return field(default=default, kw_only=kw_only, metadata={"described": described, "text": text})
 
 
 def declared(cls: Any) -> list[tuple[Field[Any], Any]]:
     """The hyperparameters of a model, in the order of its constructor, and what is known of them."""
-    pairs = [(one, one.metadata["declared"] or SHARED[one.name]) for one in fields(cls)]
+    pairs = []
+    for one in fields(cls):
+        about, text = one.metadata["described"] or SHARED[one.name], one.metadata["text"]
+        pairs.append((one, replace(about, text=text) if text else about))
     return sorted(pairs, key=lambda pair: bool(pair[0].kw_only))
 
 
@@ -281,8 +266,7 @@ def model(cls: type[T]) -> type[T]:
     sections = parsed(complete.__doc__ or "")
     sections["Parameters"] = "\n".join(_entry(one, about) for one, about in declared(complete))
     sections["Attributes"] = "\n".join((dict(_attributes(complete)) | entries(sections.get("Attributes", ""))).values())
-    body = (f"{title}\n{'-' * len(title)}\n{sections[title]}" for title in SECTIONS if sections.get(title))
-    complete.__doc__ = "\n\n".join([sections[""], *body]) + "\n"
+    complete.__doc__ = written(sections)
     return complete
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from scipy.sparse.csgraph import connected_components
 
 from dlatent.arrays import DataSource
 from dlatent.containers import plain_numbers, refuse_mask
 from dlatent.errors import DataError
 from dlatent.models.docstrings import described
 from dlatent.models.inputs import Names, Pairing, Views
-from dlatent.models.labelled import as_frame, is_frame, plain_rows
-from dlatent.models.map_rows import open_input
+from dlatent.models.labelled import as_frame, is_frame, open_input, plain_rows
 from dlatent.stores.joint import Table
 from dlatent.stores.label_files import read_labels
 
@@ -35,13 +35,18 @@ def named(views: Any) -> dict[str, Any]:
     )
 
 
-def joined_rows(correspondence: Any, on: Any, data: Mapping[str, Any], sources: Mapping[str, DataSource]) -> Table:
+def joined_rows(
+    views: Views, correspondence: Pairing, on: Names, data: Mapping[str, Any], sources: Mapping[str, DataSource]
+) -> Table:
     """The table of all samples: rows of each view (samples, views), −1 where a sample lacks the view.
 
-    First the samples that the correspondence lists, in its order, then the other rows of each view in order.
+    The correspondence is the one that is given, or that the views bring along.  First come the samples that it lists,
+    in its order, then the other rows of each view in order.
     Errors: DataError naming view and row for rows that are none, or that are listed twice; for no correspondence, and
     for views that share no sample with the others.
     """
+    if isinstance(views, JointViews) and correspondence is None and on is None:
+        correspondence = views.correspondence
     if (correspondence is None) == (on is None):
         raise DataError(
             "give either correspondence=… (pairs of rows, or a table with a column for each view) or on=… (the name of "
@@ -129,15 +134,10 @@ def _check_table(table: Table, names: list[str], lengths: list[int]) -> None:
 
 def _check_connected(table: Table, names: list[str]) -> None:
     """Views that share no samples, not even by way of other views, have no common coordinates."""
-    reached, waiting = {0}, [0]
-    has = table >= 0
-    while waiting:
-        together = has[has[:, waiting.pop()]].any(axis=0)
-        fresh = set(np.flatnonzero(together).tolist()) - reached
-        reached |= fresh
-        waiting += fresh
-    if len(reached) < len(names):
-        alone = next(name for view, name in enumerate(names) if view not in reached)
+    has = (table >= 0).astype(np.int64)
+    parts, part = connected_components(has.T @ has)
+    if parts > 1:
+        alone = names[int(np.flatnonzero(part != part[0])[0])]
         raise DataError(
             f"view {alone!r} shares no sample with {names[0]!r}, not even by way of other views: without a "
             "correspondence there are no common coordinates; list some, or fit the view by itself"
@@ -149,11 +149,13 @@ def _by_labels(on: Any, data: Mapping[str, Any], sources: Mapping[str, DataSourc
     names = list(sources)
     places: dict[Any, list[int]] = {}
     for view, name in enumerate(names):
-        labels = labels_of(on, name, data[name], sources[name])
+        labels = refuse_mask(labels_of(on, name, data[name], sources[name]), f"on[{name!r}]")
+        if labels.ndim != 1:
+            raise DataError(f"the labels of view {name!r} have shape {labels.shape}; expected one for each row")
         if len(labels) != sources[name].shape[0]:
             raise DataError(f"view {name!r} has {sources[name].shape[0]} rows, but {len(labels)} labels")
-        for row, label in enumerate(labels):
-            if _nothing(label):
+        for row, label in enumerate(labels.tolist()):
+            if label is None or label == "" or label != label:
                 continue
             rows_of_label = places.setdefault(label, [-1] * len(names))
             if rows_of_label[view] >= 0:
@@ -168,42 +170,31 @@ def _by_labels(on: Any, data: Mapping[str, Any], sources: Mapping[str, DataSourc
     return np.array(shared, dtype=np.int64)
 
 
-def _nothing(label: Any) -> bool:
-    return label is None or label == "" or label != label
-
-
-def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Sequence[Any]:
+def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Any:
     """The labels of a view's rows: given as an array, or by the name of a coordinate, an index or a column."""
     if isinstance(on, Mapping):
         if name not in on:
             raise DataError(f"on has labels for {', '.join(map(repr, on))}; those of view {name!r} are missing")
-        return _listed(plain_rows(on[name], source.labels, "labels"), name)
+        return plain_rows(on[name], source.labels, "labels")
     if not isinstance(on, str):
         raise DataError(f"on is {on!r}; give the name of the labels, or a mapping from views to arrays of labels")
     if isinstance(data, (xr.DataArray, xr.Dataset)):
         if on in data.coords and data.coords[on].ndim == 1:
-            return _listed(data.coords[on].values, name)
+            return data.coords[on].values
         raise DataError(f"view {name!r} has no coordinate {on!r}; it has {', '.join(map(str, data.coords)) or 'none'}")
     if is_frame(data):
         if hasattr(data, "index") and data.index.name == on:
-            return _listed(data.index, name)
+            return data.index
         if on in data.columns:
-            return _listed(data[on], name)
+            return data[on]
     if source.labels.samples is not None and on in (source.labels.dims[0], "index"):
-        return _listed(source.labels.samples, name)
+        return source.labels.samples
     if isinstance(data, (str, os.PathLike)):
-        return _listed(read_labels(data, on), name)
+        return read_labels(data, on)
     raise DataError(
         f"view {name!r} is a {source.description} without labels {on!r}; give on={{{name!r}: labels, …}}, or "
         "correspondence=…"
     )
-
-
-def _listed(labels: Any, name: str) -> list[Any]:
-    values: npt.NDArray[Any] = refuse_mask(labels, f"on[{name!r}]")
-    if values.ndim != 1:
-        raise DataError(f"the labels of view {name!r} have shape {values.shape}; expected one for each row")
-    return list(values.tolist())
 
 
 def without_labels(data: Any, on: Any) -> Any:
@@ -252,8 +243,8 @@ class JointViews(Mapping[str, Any]):
     def __init__(self, views: Views, *, correspondence: Pairing = None, on: Names = None) -> None:
         data = named(views)
         self._data = {name: without_labels(view, on) for name, view in data.items()}
-        sources = {name: open_input(view)[0] for name, view in self._data.items()}
-        self.correspondence: Table = joined_rows(correspondence, on, data, sources)
+        sources = {name: open_input(view) for name, view in self._data.items()}
+        self.correspondence: Table = joined_rows(views, correspondence, on, data, sources)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -294,12 +285,3 @@ def _rows_of(values: Any, rows: Table, name: str) -> Any:
     if not hasattr(values, "shape") or not hasattr(values, "__getitem__"):
         raise DataError(f"view {name!r} is of type {type(values).__name__}, of which no rows are cut; give an array")
     return values[rows]
-
-
-def pairing(views: Views, correspondence: Pairing, on: Names) -> Pairing:
-    """The correspondence that was given, or the one that the views bring along."""
-    return (
-        views.correspondence
-        if isinstance(views, JointViews) and correspondence is None and on is None
-        else correspondence
-    )

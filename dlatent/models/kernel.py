@@ -10,34 +10,32 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import xarray as xr
 
 from dlatent.arrays import Array, DataSource
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.fitted.kernel import Compared, KernelGaussian
 from dlatent.gaussian.specification import Specification, View
-from dlatent.models import fit_methods, row_methods
+from dlatent.models import fit_methods, row_methods, target_methods
 from dlatent.models.hyperparameters import (
     BANDWIDTH,
     COUNT,
     KERNEL,
     NUMBER,
     PLACE,
-    SHARED,
     Float,
+    Head,
     KernelName,
     KernelSolver,
     Parameter,
+    TargetType,
     choice,
     model,
     parameter,
 )
-from dlatent.models.inputs import Data, PathLike, Seed
-from dlatent.models.map_rows import open_input
-from dlatent.models.model import LinearModel
-from dlatent.models.scikit import attribute
-from dlatent.models.table import table_fields, task_of
+from dlatent.models.inputs import Mask, PathLike, Seed, TargetsLike
+from dlatent.models.model import Model
+from dlatent.models.table import table_fields, task_of, with_targets
 from dlatent.models.task import FitTask
 from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
 from dlatent.passes import Run
@@ -47,55 +45,6 @@ from dlatent.stores.atomic import require_writable
 from dlatent.stores.places import require_apart
 from dlatent.stores.rows import held, lent, owned
 from dlatent.stores.sinks import TileSink, open_tiles
-
-COMPONENTS = replace(
-    SHARED["n_components"], text="K, the number of latent variables; less than the number of samples minus 1."
-)
-SEED = replace(
-    SHARED["random_state"], text="Seed of the first directions, of the landmarks and of the rows for the median."
-)
-SOLVER = choice(
-    KernelSolver,
-    'Where K is.  In the "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or the '
-    'cheapest of these; "em" is textbook EM on K in memory.',
-)
-NAME = Parameter(
-    KERNEL,
-    "str or callable",
-    '"linear" ⟨x, x\'⟩, "rbf" exp(−γ‖x − x\'‖²), "polynomial" (γ⟨x, x\'⟩ + c)^d, "cosine", "laplacian" '
-    'exp(−γ‖x − x\'‖₁), "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of '
-    "rows, (n, D) and (m, D) → (n, m).",
-)
-GAMMA = Parameter(
-    BANDWIDTH,
-    'float or "median"',
-    'γ of the rbf, the laplacian and the polynomial kernel.  "median" is 1/(2 m²) for the rbf kernel, m² the median of '
-    "‖x − x'‖² over some rows; 1/m for the laplacian kernel; 1 over the median of ‖x‖² for the polynomial one.",
-    short="G",
-)
-DEGREE = Parameter(COUNT, "int", "d of the polynomial kernel.", short="N")
-COEF0 = Parameter(NUMBER, "float", "c of the polynomial kernel.", short="C")
-DIMENSION = Parameter(
-    COUNT.or_none(),
-    "int",
-    "M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance and, with targets, "
-    "the weight of the features beside them.  By default D for the linear and the cosine kernel, whose features are so "
-    "many, and for the others N − 1, what N samples about their mean can span.",
-    short="M",
-)
-LANDMARKS = Parameter(
-    COUNT.or_none(),
-    "int",
-    "A number of random rows in whose span the loadings are looked for (Nyström); by default all rows.",
-    short="N",
-)
-STORE = Parameter(
-    PLACE.or_none(),
-    "path or URL",
-    "Where K may be kept while a fit runs, a place that all workers reach; it is removed afterwards.",
-    short="K.zarr",
-)
-DTYPE = choice(Float, "Of the values that are kept there.")
 
 
 def check_kernel(estimator: Any) -> None:
@@ -110,13 +59,11 @@ def check_kernel(estimator: Any) -> None:
         raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")
 
 
-def kernel_task(estimator: Any, X: Data, dim: str | None, weights: xr.DataArray | None) -> FitTask:
+def kernel_task(estimator: Any, source: DataSource) -> FitTask:
     """The task without targets, whose features are as many coordinates as there are components.
 
-    Errors: DataError for hyperparameters or data that the model cannot be fitted to.
+    Errors: DataError for data that the model cannot be fitted to.
     """
-    estimator._check()
-    source, _ = open_input(X, dim=dim, weights=weights)
     check_rows(estimator, source)
     kernel, components = kernel_of(estimator), int(estimator.n_components)
     place, dtype = os.fspath(estimator.kernel_store or ""), np.dtype(estimator.kernel_dtype)
@@ -216,48 +163,118 @@ def fitted_kernel(task: FitTask, solution: Solution) -> KernelGaussian:
     )
 
 
-# What both models have.
+@model
+class KernelModel(Model[KernelGaussian]):
+    """PPCA of features that a kernel makes, with or without targets."""
 
+    n_components: int = parameter(
+        default=2, kw_only=False, text="K, the number of latent variables; less than the number of samples minus 1."
+    )
+    random_state: Seed = parameter(
+        default=0, text="Seed of the first directions, of the landmarks and of the rows for the median."
+    )
+    solver: KernelSolver = parameter(
+        choice(
+            KernelSolver,
+            'Where K is.  In the "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), '
+            'or the cheapest of these; "em" is textbook EM on K in memory.',
+        ),
+        default="auto",
+    )
+    kernel: KernelName | KernelFunction = parameter(
+        Parameter(
+            KERNEL,
+            "str or callable",
+            '"linear" ⟨x, x\'⟩, "rbf" exp(−γ‖x − x\'‖²), "polynomial" (γ⟨x, x\'⟩ + c)^d, "cosine", '
+            '"laplacian" exp(−γ‖x − x\'‖₁), "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a '
+            "function of two blocks of rows, (n, D) and (m, D) → (n, m).",
+        ),
+        default="rbf",
+    )
+    gamma: float | Literal["median"] = parameter(
+        Parameter(
+            BANDWIDTH,
+            'float or "median"',
+            'γ of the rbf, the laplacian and the polynomial kernel.  "median" is 1/(2 m²) for the rbf kernel, m² the '
+            "median of ‖x − x'‖² over some rows; 1/m for the laplacian kernel; 1 over the median of ‖x‖² for the "
+            "polynomial one.",
+            short="G",
+        ),
+        default="median",
+    )
+    degree: int = parameter(Parameter(COUNT, "int", "d of the polynomial kernel.", short="N"), default=3)
+    coef0: float = parameter(Parameter(NUMBER, "float", "c of the polynomial kernel.", short="C"), default=1.0)
+    feature_dimension: int | None = parameter(
+        Parameter(
+            COUNT.or_none(),
+            "int",
+            "M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance and, with "
+            "targets, the weight of the features beside them.  By default D for the linear and the cosine kernel, "
+            "whose features are so many, and for the others N − 1, what N samples about their mean can span.",
+            short="M",
+        ),
+        default=None,
+    )
+    landmarks: int | None = parameter(
+        Parameter(
+            COUNT.or_none(),
+            "int",
+            "A number of random rows in whose span the loadings are looked for (Nyström); by default all rows.",
+            short="N",
+        ),
+        default=None,
+    )
+    kernel_store: PathLike | None = parameter(
+        Parameter(
+            PLACE.or_none(),
+            "path or URL",
+            "Where K may be kept while a fit runs, a place that all workers reach; it is removed afterwards.",
+            short="K.zarr",
+        ),
+        default=None,
+    )
+    kernel_dtype: Float = parameter(choice(Float, "Of the values that are kept there."), default="float64")
 
-def model_of(estimator: Any) -> KernelGaussian:
-    """The fitted model.  Errors: NotFittedError."""
-    model: KernelGaussian = estimator._model
-    return model
+    _rules = (check_kernel,)
 
+    n_components_, n_components_effective_ = row_methods.n_components_, row_methods.n_components_effective_
+    noise_variance_, at_floor_ = row_methods.noise_variance_, row_methods.at_floor_
+    explained_variance_ = row_methods.explained_variance_
+    explained_variance_ratio_ = row_methods.explained_variance_ratio_
+    n_features_in_, feature_names_in_ = row_methods.n_features_in_, row_methods.feature_names_in_
+    transform, posterior = row_methods.transform, row_methods.posterior
+    score_samples, score = row_methods.score_samples, row_methods.score
 
-@attribute
-def dual_components_(self: LinearModel) -> Array:
-    """ndarray of shape (n_components, n_samples): Aᵀ, loadings as combinations of the centred features of the training
-    rows, W = ΦᵀA; with landmarks of theirs, (n_components, landmarks)."""
-    return model_of(self).dual_components.T
+    @property
+    def dual_components_(self) -> Array:
+        """ndarray of shape (n_components, n_samples): Aᵀ, loadings as combinations of the centred features of the
+        training rows, W = ΦᵀA; with landmarks of theirs, (n_components, landmarks)."""
+        return self._model.dual_components.T
 
+    @property
+    def gamma_(self) -> float:
+        """float: γ that was used."""
+        return self._model.compared.kernel.gamma
 
-@attribute
-def gamma_(self: LinearModel) -> float:
-    """float: γ that was used."""
-    return model_of(self).compared.kernel.gamma
+    @property
+    def feature_dimension_(self) -> int:
+        """int: M that was used."""
+        return self._model.feature_dimension
 
+    @property
+    def trace_error_(self) -> float:
+        """float: With landmarks, the fraction of Σ k(x, x) that is outside their span; 0 without."""
+        return self._model.trace_error
 
-@attribute
-def feature_dimension_(self: LinearModel) -> int:
-    """int: M that was used."""
-    return model_of(self).feature_dimension
-
-
-@attribute
-def trace_error_(self: LinearModel) -> float:
-    """float: With landmarks, the fraction of Σ k(x, x) that is outside their span; 0 without."""
-    return model_of(self).trace_error
-
-
-def pairwise_tags(estimator: Any, tags: Any) -> Any:
-    """Tell scikit-learn's splitters that rows of a given kernel are cut with its columns."""
-    tags.input_tags.pairwise = estimator.kernel == "precomputed"
-    return tags
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn's splitters that rows of a given kernel are cut with its columns."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
 
 
 @model
-class KernelPPCA(LinearModel):
+class KernelPPCA(KernelModel):
     r"""Probabilistic PCA of features φ(x) that a kernel makes.
 
     .. math:: \varphi(x) = W z + \mu + \varepsilon, \qquad k(x, x') = \varphi(x)^\top \varphi(x')
@@ -279,29 +296,52 @@ class KernelPPCA(LinearModel):
     (5, 2)
     """
 
-    n_components: int = parameter(COMPONENTS, default=2, kw_only=False)
-    random_state: Seed = parameter(SEED, default=0)
-    solver: KernelSolver = parameter(SOLVER, default="auto")
-    kernel: KernelName | KernelFunction = parameter(NAME, default="rbf")
-    gamma: float | Literal["median"] = parameter(GAMMA, default="median")
-    degree: int = parameter(DEGREE, default=3)
-    coef0: float = parameter(COEF0, default=1.0)
-    feature_dimension: int | None = parameter(DIMENSION, default=None)
-    landmarks: int | None = parameter(LANDMARKS, default=None)
-    kernel_store: PathLike | None = parameter(STORE, default=None)
-    kernel_dtype: Float = parameter(DTYPE, default="float64")
-
-    _rules = (check_kernel,)
-
-    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **data: Any) -> FitTask:
-        return kernel_task(self, X, dim, weights)
+    def _task(self, X: DataSource, **data: Any) -> FitTask:
+        return kernel_task(self, X)
 
     fit, plan = fit_methods.fit, fit_methods.plan
 
-    def __sklearn_tags__(self) -> Any:
-        return pairwise_tags(self, super().__sklearn_tags__())
 
-    transform, posterior = row_methods.transform, row_methods.posterior
-    score_samples, score = row_methods.score_samples, row_methods.score
-    dual_components_, gamma_ = dual_components_, gamma_
-    feature_dimension_, trace_error_ = feature_dimension_, trace_error_
+@model
+class KernelSupervisedPPCA(KernelModel):
+    r"""Supervised PPCA of features φ(x) that a kernel makes.
+
+    .. math:: \varphi(x) = W_x z + \mu_x + \varepsilon_x, \qquad y = W_y z + \mu_y + \varepsilon_y
+
+    With a target for every sample the best maximum is found from eigenvectors and a search over the two noises
+    (Theorem 3); with samples that have none it is EM in a space that grows by products with the kernel.
+
+    See Also
+    --------
+    KernelPPCA : The same without targets.
+    SupervisedPPCA : The same of the features themselves.
+
+    References
+    ----------
+    Yu, Yu, Tresp, Kriegel and Wu (2006), Theorem 3 and (21)–(28), with (26) and Theorem 3 (ii) corrected.  Read more in
+    :doc:`/models/kernels`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import KernelSupervisedPPCA
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> inside = (X**2).sum(axis=1) < 1.4
+    >>> model = KernelSupervisedPPCA(4, gamma=0.5).fit(X, inside)
+    >>> bool(np.mean(model.predict(X) == inside) > 0.9)
+    True
+    """
+
+    target_type: TargetType = parameter(default="auto")
+    target_noise_floor: float = parameter(default=1e-3)
+    head: Head = parameter(default="auto")
+
+    def _task(self, X: DataSource, *, y: TargetsLike = None, labelled: Mask = None, **data: Any) -> FitTask:
+        return with_targets(kernel_task(self, X), y, labelled, self)
+
+    fit, plan = fit_methods.fit_targets, fit_methods.plan_targets
+    predict, predict_proba = target_methods.predict, target_methods.predict_proba
+    decision_function = target_methods.decision_function
+    predictive_variance = target_methods.predictive_variance
+    target_components_, target_mean_ = target_methods.target_components_, target_methods.target_mean_
+    target_noise_variance_, classes_ = target_methods.target_noise_variance_, target_methods.classes_

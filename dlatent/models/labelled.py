@@ -9,10 +9,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import scipy.sparse as sp
 import xarray as xr
 
-from dlatent.arrays import AxisLabels, Grid
+from dlatent.arrays import AxisLabels, DataSource, Grid
 from dlatent.errors import DataError, cause
 from dlatent.fitted.grid import (
     features_of,
@@ -24,8 +23,9 @@ from dlatent.fitted.grid import (
     units,
     without_masks,
 )
-from dlatent.models.inputs import Rows
+from dlatent.models.inputs import Data, Rows
 from dlatent.stores.location import local_path
+from dlatent.stores.open import open_data
 from dlatent.stores.places import read_places
 from dlatent.stores.schema import dimension
 
@@ -93,6 +93,18 @@ def _unwrap(data: Any, dim: str | None, weights: xr.DataArray | None, known: Gri
     if dim is not None or weights is not None:
         grid = features_of(data, rows, grid, weights)
     return _unwrapped(data, rows, grid)
+
+
+def open_input(data: Data, *, dim: str | None = None, weights: Any = None, known: Grid | None = None) -> DataSource:
+    """Open any input, with the labels that xarray or the store gives it; other parameters as in `unwrap`."""
+    return source_of(unwrap(data, dim=dim, weights=weights, known=known))
+
+
+def source_of(like: Unwrapped) -> DataSource:
+    """The source of plain data with the labels that they came with."""
+    source = open_data(like.data)
+    source = replace(source, places=(*like.places, *source.places))
+    return source if like.labels is None else replace(source, labels=like.labels)
 
 
 def require_decoded(data: Any) -> None:
@@ -189,24 +201,6 @@ def _unwrapped(data: xr.DataArray, rows: str, grid: Grid) -> Unwrapped:
         names = names if names is None else plain_labels(names)
     labels = AxisLabels((rows, columns), _coordinate(data, rows), names, grid=grid)
     return Unwrapped(flattened(turned, grid), labels, turned)
-
-
-def sample_axis(data: Any, known: Grid | None) -> tuple[int, AxisLabels] | None:
-    """The number of samples and their labels, where they are known without opening the data.
-
-    Raises DataError as `unwrap`.
-    """
-    data = as_frame(data)
-    if isinstance(data, xr.Dataset):
-        data = _only_variable(data, None, known)
-    if isinstance(data, xr.DataArray) and data.ndim:
-        data = data.rename(_renamed(data, None, known))
-        rows = str(data.dims[0]) if known is None else require_grid(data, known)
-        return int(data.sizes[rows]), AxisLabels(samples=_coordinate(data, rows))
-    shape: tuple[int, ...] = getattr(data, "shape", ())
-    if len(shape) and isinstance(data, np.ndarray | sp.sparray | sp.spmatrix | pd.DataFrame):
-        return int(shape[0]), AxisLabels(index=_index_of(data))
-    return None
 
 
 def as_frame(data: Any) -> Any:

@@ -14,11 +14,8 @@ from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.embedding import Embedding
-from dlatent.models import fitted_methods
 from dlatent.models.callbacks import Callback
-from dlatent.models.docstrings import described
 from dlatent.models.embedding import REFERENCE_BYTES, embedded, places_of, plan_of
-from dlatent.models.features import KnownFeatures, feature_names
 from dlatent.models.hyperparameters import (
     COUNT,
     PART_OF_TRACE,
@@ -30,51 +27,52 @@ from dlatent.models.hyperparameters import (
     model,
     parameter,
 )
-from dlatent.models.inputs import Data, PathLike, Rows, TargetsLike
-from dlatent.models.map_rows import map_rows, open_input
-from dlatent.models.scikit import Estimator
+from dlatent.models.inputs import Data, KnownFeatures, PathLike, Rows, TargetsLike, feature_names
+from dlatent.models.labelled import open_input
+from dlatent.models.map_rows import RowsRun, map_rows
+from dlatent.models.model import Estimator
 from dlatent.models.task import FitRun
 from dlatent.solvers.lle.embedding import Reference, interpolated
 from dlatent.solvers.lle.fit import LocalPlan
 
-NEIGHBORS = Parameter(
-    COUNT, "int", "k, neighbours of each sample, found in each view by itself where there are several."
-)
-COMPONENTS = Parameter(COUNT, "int", "K, dimensions of the embedding.")
-REG = Parameter(
-    PART_OF_TRACE, "float", "Regularisation of the weights, as a fraction of the trace of each Gram matrix."
-)
-EIGEN_SOLVER = choice(
-    EigenSolver,
-    'How the eigenvectors are found.  "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" goes by '
-    "what the factors will cost.",
-)
-HOW_NEIGHBORS = choice(
-    Neighbors,
-    'How neighbours are found.  "approximate" is by pynndescent, for data in memory; the recall is measured.',
-)
-DISCONNECTED = choice(
-    Disconnected,
-    'What becomes of a graph that falls apart.  "raise" stops there, "keep" warns and embeds all the same.',
-)
-
 
 @model
-class LocalLinearModel(Estimator):
+class LocalLinearModel(Estimator[Embedding]):
     """The common part of LocallyLinearEmbedding and CorrespondenceLLE."""
 
-    n_neighbors: int = parameter(NEIGHBORS, default=5)
-    n_components: int = parameter(COMPONENTS, default=2)
-    reg: float = parameter(REG, default=1e-3)
-    eigen_solver: EigenSolver = parameter(EIGEN_SOLVER, default="auto")
-    neighbors: Neighbors = parameter(HOW_NEIGHBORS, default="exact")
-    disconnected: Disconnected = parameter(DISCONNECTED, default="raise")
-
-    _check, _become, _fitted = fitted_methods.check, fitted_methods.become, fitted_methods.fitted
-    __sklearn_is_fitted__, save = fitted_methods.is_fitted, fitted_methods.save
-    result_, history_, converged_ = fitted_methods.result_, fitted_methods.history_, fitted_methods.converged_
-    n_samples_, n_passes_ = fitted_methods.n_samples_, fitted_methods.n_passes_
-    _facts, _words, _html_repr = fitted_methods.facts, fitted_methods.in_words, fitted_methods.html_repr
+    n_neighbors: int = parameter(
+        Parameter(COUNT, "int", "k, neighbours of each sample, found in each view by itself where there are several."),
+        default=5,
+    )
+    n_components: int = parameter(Parameter(COUNT, "int", "K, dimensions of the embedding."), default=2)
+    reg: float = parameter(
+        Parameter(
+            PART_OF_TRACE, "float", "Regularisation of the weights, as a fraction of the trace of each Gram matrix."
+        ),
+        default=1e-3,
+    )
+    eigen_solver: EigenSolver = parameter(
+        choice(
+            EigenSolver,
+            'How the eigenvectors are found.  "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" '
+            "goes by what the factors will cost.",
+        ),
+        default="auto",
+    )
+    neighbors: Neighbors = parameter(
+        choice(
+            Neighbors,
+            'How neighbours are found.  "approximate" is by pynndescent, for data in memory; the recall is measured.',
+        ),
+        default="exact",
+    )
+    disconnected: Disconnected = parameter(
+        choice(
+            Disconnected,
+            'What becomes of a graph that falls apart.  "raise" stops there, "keep" warns and embeds all the same.',
+        ),
+        default="raise",
+    )
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn's tools that sparse data are welcome."""
@@ -83,22 +81,15 @@ class LocalLinearModel(Estimator):
         return tags
 
     @property
-    def _embedding(self) -> Embedding:
-        """The fitted value."""
-        model = self._fitted().model
-        assert isinstance(model, Embedding)
-        return model
-
-    @property
     def embedding_(self) -> Array:
         """ndarray of shape (n_samples, n_components): Y, mean 0 and mean square 1 in each column; scikit-learn's is
         Y/√N."""
-        return self._embedding.coordinates
+        return self._model.coordinates
 
     @property
     def eigenvalues_(self) -> Array:
         """ndarray of shape (n_components,): The smallest eigenvalues of M but that of the constant, increasing."""
-        return self._embedding.eigenvalues
+        return self._model.eigenvalues
 
     @property
     def reconstruction_error_(self) -> float:
@@ -108,41 +99,41 @@ class LocalLinearModel(Estimator):
     @property
     def eigen_solver_(self) -> str:
         """str: How they were found."""
-        return self._embedding.eigen_solver
+        return self._model.eigen_solver
 
     @property
     def eigen_residual_(self) -> float:
         """float: The largest ‖Mv − λv‖/λ; below a thousandth `converged_` is True."""
-        return self._embedding.eigen_residual
+        return self._model.eigen_residual
 
     @property
     def predicted_fill_(self) -> float:
         """float: Entries that the factors of M were predicted to have."""
-        return self._embedding.predicted_fill
+        return self._model.predicted_fill
 
     @property
     def separate_sets_(self) -> tuple[npt.NDArray[np.int64], ...]:
         """tuple of ndarray: Samples by set, where the graph falls apart; one set where it does not."""
-        label = self._embedding.separate
+        label = self._model.separate
         return tuple(np.flatnonzero(label == number) for number in range(int(label.max()) + 1))
 
     @property
     def neighbor_recall_(self) -> tuple[float, ...]:
         """tuple of float: For each view 1.0 for exact neighbours, else the fraction that was found, on a sample."""
-        return self._embedding.recall
+        return self._model.recall
 
     @property
     def n_features_in_(self) -> int:
         """int: Number of features, of all views together."""
-        return sum(view.shape[1] for view in self._embedding.training.views)
+        return sum(view.shape[1] for view in self._model.training.views)
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.embedding_.shape[1])
+        return len(self._model.component)
 
     def _reference(self, view: int, values: Any) -> Reference:
         """The training rows of a view, with values for each."""
-        training = self._embedding.training.views[view]
+        training = self._model.training.views[view]
         if training.rows is None:
             raise DataError(
                 f"the training rows of {training.name!r} are more than {REFERENCE_BYTES >> 30} GiB and were not kept, "
@@ -150,19 +141,16 @@ class LocalLinearModel(Estimator):
             )
         return Reference(training.rows, values, int(self.n_neighbors), float(self.reg))
 
-    def _transform(
-        self, X: Data, view: int, out: PathLike | None, overwrite: bool, resume: bool, client: Where
-    ) -> Rows | str:
+    def _interpolated(self, X: Data, view: int, run: RowsRun) -> Rows | str:
+        """The coordinates of new samples of a view."""
         function = partial(_interpolated_rows, reference=self._reference(view, self._coordinates(view)))
-        names = np.arange(self.embedding_.shape[1])
-        known = self._known_features(view)
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        return map_rows(X, function, known, columns="component", names=names, name="scores", **options)
+        names, known = self._model.component, self._known_features(view)
+        return map_rows(X, function, known, run, columns="component", names=names, name="scores")
 
     def _known_features(self, view: int) -> KnownFeatures:
         """What the model asks of new data of a view."""
-        known = self._embedding.training.views[view]
-        name = known.name if len(self._embedding.views) > 1 else None
+        known = self._model.training.views[view]
+        name = known.name if len(self._model.views) > 1 else None
         return KnownFeatures(
             type(self).__name__,
             known.shape[1],
@@ -174,8 +162,8 @@ class LocalLinearModel(Estimator):
 
     def _coordinates(self, view: int) -> Array:
         """The embedding of the rows of a view, in their order."""
-        rows = [each.shape[0] for each in self._embedding.training.views]
-        return np.asarray(self.embedding_[places_of(self._embedding.table, rows)[view]])
+        rows = [each.shape[0] for each in self._model.training.views]
+        return np.asarray(self.embedding_[places_of(self._model.table, rows)[view]])
 
 
 @model
@@ -202,7 +190,6 @@ class LocallyLinearEmbedding(LocalLinearModel):
     True
     """
 
-    @described
     def plan(
         self, X: Data, y: TargetsLike = None, *, dim: str | None = None, weights: xr.DataArray | None = None
     ) -> LocalPlan:
@@ -219,9 +206,8 @@ class LocallyLinearEmbedding(LocalLinearModel):
             For data that cannot be embedded.
         """
         self._check()
-        return plan_of(self, open_input(X, dim=dim, weights=weights)[0])
+        return plan_of(self, open_input(X, dim=dim, weights=weights))
 
-    @described
     def fit(
         self,
         X: Data,
@@ -250,11 +236,10 @@ class LocallyLinearEmbedding(LocalLinearModel):
             Where the eigenvectors are not known well, or the graph falls apart.
         """
         self._check()
-        source, _ = open_input(X, dim=dim, weights=weights)
+        source = open_input(X, dim=dim, weights=weights)
         table = np.arange(source.shape[0])[:, None]
         return self._become(embedded(self, {"X": source}, table, FitRun(client, callbacks, checkpoint, resume)))
 
-    @described
     def fit_transform(
         self,
         X: Data,
@@ -278,9 +263,8 @@ class LocallyLinearEmbedding(LocalLinearModel):
     def feature_names_in_(self) -> npt.NDArray[Any]:
         """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them
         texts."""
-        return feature_names(self, self._embedding.training.views[0].features)
+        return feature_names(self, self._model.training.views[0].features)
 
-    @described
     def transform(
         self,
         X: Data,
@@ -297,7 +281,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
         array of shape (n_samples, n_components), or str
             In the kind of the input (numpy, lazy Dask, xarray), or the path `out`.
         """
-        return self._transform(X, 0, out, overwrite, resume, client)
+        return self._interpolated(X, 0, RowsRun(out, overwrite, resume, client))
 
 
 def _interpolated_rows(features: Features, _targets: Any, reference: Reference) -> Array:

@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, AxisLabels, Block, DataSource, Features, Graph, Grid
+from dlatent.arrays import Array, Block, DataSource, Features, Graph, Grid
 from dlatent.engine.cache import ReferenceCache
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.machine import cache_share
@@ -24,45 +24,17 @@ from dlatent.fitted.grid import cells_named
 from dlatent.fitted.rows import RowFunction, compares
 from dlatent.models.callbacks import shown
 from dlatent.models.checkpoints import rows_checkpoint
-from dlatent.models.features import KnownFeatures
-from dlatent.models.inputs import Data, GraphLike, PathLike, Rows
-from dlatent.models.labelled import Unwrapped, sample_axis, unwrap, wrap_rows
+from dlatent.models.inputs import Data, GraphLike, KnownFeatures, PathLike, Rows
+from dlatent.models.labelled import source_of, unwrap, wrap_rows
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.passes import ExchangePattern, NoExchange, Pass
 from dlatent.solvers.graph.averaged_rows import averaged_rows, observed_rows
 from dlatent.solvers.graph.statistics import way_of
 from dlatent.stores.lazy import has_sparse_chunks, is_dask_array, refuse_encoded
-from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
 
 if TYPE_CHECKING:
     from dlatent.stores.sinks import RowSink
-
-S = TypeVar("S")
-
-
-def open_input(
-    data: Data, *, dim: str | None = None, weights: Any = None, known: Grid | None = None
-) -> tuple[DataSource, Unwrapped]:
-    """Open any input, with the labels that xarray or the store gives it; other parameters as in `unwrap`."""
-    like = unwrap(data, dim=dim, weights=weights, known=known)
-    return source_of(like), like
-
-
-def source_of(like: Unwrapped) -> DataSource:
-    """The source of plain data with the labels that they came with."""
-    source = open_data(like.data)
-    source = replace(source, places=(*like.places, *source.places))
-    return source if like.labels is None else replace(source, labels=like.labels)
-
-
-def samples_of(data: Data, known: Grid | None) -> tuple[int, AxisLabels]:
-    """The number of samples of any input, and their labels."""
-    axis = sample_axis(data, known)
-    if axis is not None:
-        return axis
-    source = open_input(data, known=known)[0]
-    return source.shape[0], source.labels
 
 
 def open_edges(graph: GraphLike, source: DataSource) -> Graph:
@@ -72,6 +44,17 @@ def open_edges(graph: GraphLike, source: DataSource) -> Graph:
     from dlatent.stores.graph.open import open_graph  # readers of edges, which few fits need
 
     return open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
+
+
+class RowsRun(NamedTuple):
+    """How a method that has a result for each row is run: into memory, or into the store `out`, which takes the place
+    of another with `overwrite`; with `resume` an interrupted call leaves what it has written to the next, which goes on
+    from there."""
+
+    out: PathLike | None = None
+    overwrite: bool = False
+    resume: bool = False
+    client: Where = None
 
 
 class Way(NamedTuple):
@@ -97,25 +80,22 @@ class RowWork(NamedTuple):
 
     @property
     def precision(self) -> SamplePrecision:
-        """What is between the samples of a graph."""
+        """What is between the samples of a graph, as statistics of graphs ask for it."""
         assert self.way is not None
         return self.way.precision
 
-    def over(self, map: Callable[[Block, RowWork], S], combine: Callable[[S, S], S], name: str) -> Pass[RowWork, S]:
-        """The pass over all blocks."""
+    def over(self, session: Session, name: str) -> Pass[RowWork, Any]:
+        """The pass over all blocks; a function that compares rows with others may keep of these what engines keep in
+        their cache, which is empty in a pass that sees each block once."""
         exchange: ExchangePattern = NoExchange()
         if self.way is not None:
             rows = _own if self.way.shift is None else _observed
             exchange = replace(way_of(rows, self.precision), features=self.way.beside)
-        return Pass(map, self, combine=combine, exchange=exchange, name=name)
-
-    def on(self, session: Session) -> RowWork:
-        """The same work; a function that compares rows with others may keep of these what engines keep in their cache,
-        which is empty in a pass that sees each block once."""
-        if not compares(self.function):
-            return self
-        shelf = ReferenceCache(cache_share(session.resources.worker_memory))
-        return self._replace(function=self.function.with_cache(shelf))
+        work = self
+        if compares(self.function):
+            cache = ReferenceCache(cache_share(session.resources.worker_memory))
+            work = self._replace(function=self.function.with_cache(cache))
+        return Pass(_kept, work, combine=operator.add, exchange=exchange, name=name)
 
 
 def _of_block(block: Block, work: RowWork) -> Array:
@@ -144,13 +124,10 @@ def _own(block: Block, work: RowWork) -> Array:
     return work.function(block.features, block.targets)
 
 
-def _collected(block: Block, work: RowWork) -> tuple[tuple[int, Array], ...]:
-    return ((block.start, _of_block(block, work)),)
-
-
-def _written(block: Block, work: RowWork) -> int:
-    assert work.sink is not None
+def _kept(block: Block, work: RowWork) -> tuple[tuple[int, Array], ...] | int:
     values = _of_block(block, work)
+    if work.sink is None:
+        return ((block.start, values),)
     return work.sink.write(block.start, values if values.ndim == 2 else values[:, None])
 
 
@@ -177,6 +154,7 @@ def map_rows(
     data: Data,
     function: RowFunction,
     features: KnownFeatures,
+    run: RowsRun,
     *,
     columns: str,
     names: npt.NDArray[Any] | None,
@@ -184,10 +162,6 @@ def map_rows(
     grid: Grid | None = None,
     power: int = 1,
     targets: Array | None = None,
-    out: PathLike | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-    client: Where = None,
     graph: GraphLike = None,
     way: Way | None = None,
 ) -> Rows | str:
@@ -195,17 +169,16 @@ def map_rows(
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
     second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
-    their units; `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory; `resume`, whether an
-    interrupted call leaves what it has written to the next, which goes on from there; `graph` and `way`, where
-    something goes over edges.
+    their units; `targets` (N, L') encoded; `graph` and `way`, where something goes over edges.
     Returns: an array of the input's kind, or the path of the written store.
     """
+    out = run.out
     if out is not None:
         from dlatent.stores.atomic import require_writable
         from dlatent.stores.checkpoint import checkpoint_beside
 
-        require_writable(out, overwrite=overwrite, resume=checkpoint_beside(out) if resume else None)
-    elif resume:
+        require_writable(out, overwrite=run.overwrite, resume=checkpoint_beside(out) if run.resume else None)
+    elif run.resume:
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
     like = unwrap(data, known=features.grid)
     if grid is not None and grid.scale is not None:
@@ -233,15 +206,15 @@ def map_rows(
     work = RowWork(function, features.without_labels(), way=way if edges else None)
     if out is not None:
         with cells_named({None: features.grid}):
-            return _into_store(source, work, targets, edges, out, columns, names, name, overwrite, resume, client)
-    local = "serial" if source.in_memory else client
+            return _into_store(source, work, targets, edges, out, columns, names, name, run)
+    local = "serial" if source.in_memory else run.client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
     with (
         connect(source, targets=targets, client=local, graph=edges, cache_bytes=0) as session,
         shown(session, name),
         cells_named({None: features.grid}),
     ):
-        pass_ = work.on(session).over(_collected, operator.add, name)
+        pass_ = work.over(session, name)
         if edges is None:
             session.deliver(pass_, partial(_fill, values))
         else:
@@ -268,9 +241,7 @@ def _into_store(
     columns: str,
     names: npt.NDArray[Any] | None,
     name: str,
-    overwrite: bool,
-    resume: bool,
-    client: Where,
+    run: RowsRun,
 ) -> str:
     from dlatent.stores.sinks import RowSink  # Zarr, which arrays do not need
 
@@ -282,13 +253,20 @@ def _into_store(
     shape = (source.shape[0], 1 if names is None else len(names))
     starts = [block.start for block in source.blocks]
     create = partial(
-        RowSink.create, out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite
+        RowSink.create,
+        out,
+        shape,
+        starts=starts,
+        dims=dims,
+        coordinates=coordinates,
+        name=name,
+        overwrite=run.overwrite,
     )
     data = {"data": source, "targets": targets, "graph": graph}
     identity = work.function if graph is None else (work.function, work.way)
     with (
-        connect(source, targets=targets, client=client, graph=graph, cache_bytes=0) as session,
-        rows_checkpoint(out if resume else None, name, identity, data, session) as session.journal,
+        connect(source, targets=targets, client=run.client, graph=graph, cache_bytes=0) as session,
+        rows_checkpoint(out if run.resume else None, name, identity, data, session) as session.journal,
         shown(session, name),
     ):
         journal = session.journal
@@ -296,7 +274,7 @@ def _into_store(
             return os.fspath(out)
         sink = create() if journal is None else journal.sink(create)
         try:
-            session.run(work._replace(sink=sink).on(session).over(_written, operator.add, name))
+            session.run(work._replace(sink=sink).over(session, name))
             if journal is None:
                 sink.join()
             else:

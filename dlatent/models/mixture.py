@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, DataSource
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
@@ -18,12 +18,9 @@ from dlatent.fitted.labels import Labels
 from dlatent.fitted.mixture import Mixture
 from dlatent.fitted.rows import function
 from dlatent.gaussian.dimension import free_numbers
-from dlatent.models import fit_methods, fitted_methods, row_methods
-from dlatent.models.docstrings import described
-from dlatent.models.feature_methods import latent
+from dlatent.models import fit_methods, row_methods
 from dlatent.models.hyperparameters import (
     COUNT,
-    SHARED,
     MixtureNoise,
     MixtureSolver,
     Parameter,
@@ -32,57 +29,14 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
+from dlatent.models.linear import latent
+from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import Model
-from dlatent.models.row_methods import RowsRun, mapped
+from dlatent.models.row_methods import mapped
 from dlatent.models.table import table_task, warmed
 from dlatent.models.task import FitTask
 from dlatent.solvers.mixture.solver import Mixtures
 from dlatent.solvers.solution import Solution
-
-COMPONENTS = replace(
-    SHARED["n_components"],
-    text="K, the number of latent variables of each component of the mixture; less than the number of samples, and at "
-    "most that of features.",
-)
-MIXTURES = Parameter(
-    COUNT,
-    "int",
-    "M, the number of components of the mixture (what scikit-learn's GaussianMixture calls `n_components`).",
-    option="mixtures",
-    letter="m",
-    short="M",
-)
-TOL = replace(
-    SHARED["tol"], text="Estimated relative distance of the log-likelihood from its maximum at which a fit stops."
-)
-MAX_ITER = replace(
-    SHARED["max_iter"],
-    text='Most passes over the data (by default 300), or EM iterations with `solver="em"` (by default 2,000).',
-)
-RANDOM_STATE = replace(SHARED["random_state"], text="Seed of the starts, and of the rows that they climb on.")
-SOLVER = choice(MixtureSolver, '"auto" is accelerated EM; "em" iterates textbook EM from the same start.')
-NOISE_FLOOR = replace(
-    SHARED["noise_floor"],
-    text="Smallest noise variance, as a fraction of the mean variance of the features (isotropic), or of that of the "
-    "feature; what is less than rounding, or of a feature than 1e-6, counts as that.  It is where a component ends "
-    "that collapses on few rows, of which the likelihood has no bound.",
-)
-NOISE = choice(
-    MixtureNoise,
-    "One noise variance for each component (PPCA), or one for each component and feature (factor analysis).",
-)
-STARTS = Parameter(
-    COUNT,
-    "int",
-    "Number of starts, each climbed from on some rows of the data; the best goes on over all of them.",
-    option="starts",
-    short="N",
-)
-WARM_START = replace(
-    SHARED["warm_start"],
-    text="Go on from the components of the last fit, or of the saved model, instead of from the best of `n_init` "
-    "starts.",
-)
 
 
 def fitted_mixture(task: FitTask, solution: Solution) -> Mixture:
@@ -91,7 +45,7 @@ def fitted_mixture(task: FitTask, solution: Solution) -> Mixture:
 
 
 @model
-class PPCAMixture(Model):
+class PPCAMixture(Model[Mixture]):
     r"""A mixture of probabilistic PCA, or of factor analysers.
 
     .. math:: c \sim \pi, \qquad x = W_c z + \mu_c + \varepsilon, \qquad z \sim N(0, I_K), \quad
@@ -121,19 +75,73 @@ class PPCAMixture(Model):
     array([90, 60])
     """
 
-    n_components: int = parameter(COMPONENTS, default=2, kw_only=False)
-    n_mixtures: int = parameter(MIXTURES, default=2, kw_only=False)
-    tol: float = parameter(TOL, default=1e-9)
-    max_iter: int | None = parameter(MAX_ITER, default=None)
-    random_state: Seed = parameter(RANDOM_STATE, default=0)
-    solver: MixtureSolver = parameter(SOLVER, default="auto")
-    noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
-    noise: MixtureNoise = parameter(NOISE, default="isotropic")
-    n_init: int = parameter(STARTS, default=5)
-    warm_start: bool = parameter(WARM_START, default=False)
+    n_components: int = parameter(
+        default=2,
+        kw_only=False,
+        text=(
+            "K, the number of latent variables of each component of the mixture; less than the number of samples, and "
+            "at most that of features."
+        ),
+    )
+    n_mixtures: int = parameter(
+        Parameter(
+            COUNT,
+            "int",
+            "M, the number of components of the mixture (what scikit-learn's GaussianMixture calls `n_components`).",
+            option="mixtures",
+            letter="m",
+            short="M",
+        ),
+        default=2,
+        kw_only=False,
+    )
+    tol: float = parameter(
+        default=1e-9, text="Estimated relative distance of the log-likelihood from its maximum at which a fit stops."
+    )
+    max_iter: int | None = parameter(
+        default=None,
+        text='Most passes over the data (by default 300), or EM iterations with `solver="em"` (by default 2,000).',
+    )
+    random_state: Seed = parameter(default=0, text="Seed of the starts, and of the rows that they climb on.")
+    solver: MixtureSolver = parameter(
+        choice(MixtureSolver, '"auto" is accelerated EM; "em" iterates textbook EM from the same start.'),
+        default="auto",
+    )
+    noise_floor: float = parameter(
+        default=0.0,
+        text=(
+            "Smallest noise variance, as a fraction of the mean variance of the features (isotropic), or of that of "
+            "the feature; what is less than rounding, or of a feature than 1e-6, counts as that.  It is where a "
+            "component ends that collapses on few rows, of which the likelihood has no bound."
+        ),
+    )
+    noise: MixtureNoise = parameter(
+        choice(
+            MixtureNoise,
+            "One noise variance for each component (PPCA), or one for each component and feature (factor analysis).",
+        ),
+        default="isotropic",
+    )
+    n_init: int = parameter(
+        Parameter(
+            COUNT,
+            "int",
+            "Number of starts, each climbed from on some rows of the data; the best goes on over all of them.",
+            option="starts",
+            short="N",
+        ),
+        default=5,
+    )
+    warm_start: bool = parameter(
+        default=False,
+        text=(
+            "Go on from the components of the last fit, or of the saved model, instead of from the best of `n_init` "
+            "starts."
+        ),
+    )
 
-    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **data: Any) -> FitTask:
-        task = table_task(self, X, dim, weights, diagonal=self.noise == "diagonal")
+    def _task(self, X: DataSource, **data: Any) -> FitTask:
+        task = table_task(self, X, diagonal=self.noise == "diagonal")
         rows, mixtures, starts = task.source.shape[0], int(self.n_mixtures), int(self.n_init)
         if mixtures > rows:
             raise DataError(
@@ -146,14 +154,7 @@ class PPCAMixture(Model):
 
     fit, plan = fit_methods.fit, fit_methods.plan
     bic, aic = row_methods.bic, row_methods.aic
-    feature_names_in_ = fitted_methods.feature_names_in_
-
-    @property
-    def _model(self) -> Mixture:
-        """The fitted model."""
-        model = self._fitted().model
-        assert isinstance(model, Mixture)
-        return model
+    feature_names_in_ = row_methods.feature_names_in_
 
     @property
     def n_components_(self) -> int:
@@ -199,7 +200,6 @@ class PPCAMixture(Model):
         count, width, k = parameters.loadings.shape
         return int(count * free_numbers(width, k, parameters.noise_variance.shape[1]) + count - 1)
 
-    @described
     def predict_proba(
         self,
         X: Data,
@@ -221,7 +221,6 @@ class PPCAMixture(Model):
         rows, names = function(self._model.rows.responsibilities), self._model.mixture
         return mapped(self, X, rows, "responsibilities", "mixture", names, run=RowsRun(out, overwrite, resume, client))
 
-    @described
     def predict(self, X: Data, *, client: Where = None) -> Rows:
         """The component of the mixture with the largest responsibility.
 
@@ -234,7 +233,6 @@ class PPCAMixture(Model):
         components: Any = mapped(self, X, rows, "mixture", run=RowsRun(client=client))
         return cast(Rows, components.astype(np.int64))
 
-    @described
     def transform(
         self,
         X: Data,
@@ -258,7 +256,6 @@ class PPCAMixture(Model):
         rows, names = function(self._model.rows.scores), self._model.component
         return mapped(self, X, rows, "scores", "component", names, run=RowsRun(out, overwrite, resume, client))
 
-    @described
     def reconstruct(
         self,
         X: Data,
@@ -281,7 +278,6 @@ class PPCAMixture(Model):
         )
         return mapped(self, X, rows, "reconstructed", run=RowsRun(out, overwrite, resume, client), **axis)
 
-    @described
     def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array | xr.DataArray:
         """What the model expects of the features for given latent variables, E[x|z, c] = W_c z + μ_c.
 
@@ -304,7 +300,6 @@ class PPCAMixture(Model):
         scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels")
         return over_features(fitted.means_given(scores, chosen), fitted.labels.known, Z)
 
-    @described
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
         r"""Log-likelihood of each sample, in O(DKM) each.
 
@@ -318,7 +313,6 @@ class PPCAMixture(Model):
         density = function(self._model.rows.log_density)
         return cast(Rows, mapped(self, X, density, "log_likelihood", run=RowsRun(client=client)))
 
-    @described
     def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
         """Mean log-likelihood per sample, in nats.
 
@@ -329,7 +323,6 @@ class PPCAMixture(Model):
         """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
 
-    @described
     def sample(
         self, n_samples: int = 1, *, random_state: Seed = None
     ) -> tuple[npt.NDArray[np.float64] | xr.DataArray, npt.NDArray[np.int64]]:

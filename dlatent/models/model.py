@@ -2,27 +2,197 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overload
 
-import numpy as np
+import xarray as xr
+from sklearn.exceptions import NotFittedError as ScikitNotFittedError
+from sklearn.utils import ClassifierTags, estimator_html_repr
 
-from dlatent.arrays import Array, Integers
-from dlatent.fitted.linear import Linear
+from dlatent.arrays import Integers
+from dlatent.errors import DlatentError, masked
+from dlatent.fitted import fit as fits
+from dlatent.fitted.facts import words
+from dlatent.fitted.fit import Fit
 from dlatent.fitted.rows import MissingEntries
-from dlatent.models import fitted_methods
-from dlatent.models.features import KnownFeatures
-from dlatent.models.hyperparameters import ZeroRows, model, parameter
-from dlatent.models.inputs import Seed
-from dlatent.models.scikit import Estimator
+from dlatent.models import PUBLIC
+from dlatent.models.docstrings import name_methods
+from dlatent.models.hyperparameters import ZeroRows, declared, model, parameter
+from dlatent.models.inputs import KnownFeatures, PathLike, Seed
 from dlatent.models.table import ONLY_DENSE
 from dlatent.models.task import FitTask
+from dlatent.solvers.plan import html_table
 
 ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {data} is sparse; make it dense before"
 
+# On a base of unknown type every argument and name would be right.
+if TYPE_CHECKING:
+    T = TypeVar("T")
+
+    class attribute(Generic[T]):
+        """A property that several classes take, with its type."""
+
+        def __init__(self, function: Callable[[Any], T]) -> None: ...
+        @overload
+        def __get__(self, instance: None, owner: Any) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: Any) -> T: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+
+    Method = TypeVar("Method", bound=Callable[..., Any])
+
+    def available_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
+        """A method that is there where the check is true."""
+
+    class TransformerMixin:
+        """That of scikit-learn."""
+
+        def fit_transform(self, *args: Any, **params: Any) -> Any: ...
+        def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Self: ...
+
+    class ClassNamePrefixFeaturesOutMixin:
+        """That of scikit-learn."""
+
+        def get_feature_names_out(self, input_features: Any = None) -> Any: ...
+
+    class BaseEstimator:
+        """That of scikit-learn."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **params: Any) -> Self: ...
+        def get_metadata_routing(self) -> Any: ...
+        def __sklearn_tags__(self) -> Any: ...
+        def __repr__(self, N_CHAR_MAX: int = 700) -> str: ...
+
+else:
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils.metaestimators import available_if as available_if
+
+    attribute = property
+
+F_co = TypeVar("F_co", covariant=True)
+
+
+class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]
+    """A fitted attribute or method was asked for before `fit`; scikit-learn's own is caught by its name, too."""
+
+
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, Generic[F_co]):
+    """The base of all models, whose fits find values of one type."""
+
+    _rules: ClassVar[tuple[Callable[[Any], None], ...]] = ()
+    """Functions that refuse hyperparameters which make no sense together."""
+    _fit: Fit
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if cls.__name__ in PUBLIC:
+            name_methods(cls)  # before scikit-learn's own `__init_subclass__` wraps them
+        super().__init_subclass__(**options)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
+        """What Python shows."""
+        return BaseEstimator.__repr__(self._without_secrets(), N_CHAR_MAX)
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: the hyperparameters, and of a fitted model how its fit went."""
+        lines = self._words().items() if self.__sklearn_is_fitted__() else ()
+        return str(estimator_html_repr(self._without_secrets())) + (html_table(lines) if lines else "")
+
+    def _without_secrets(self) -> Self:
+        """The estimator as people see it, without credentials in URLs among its hyperparameters."""
+        texts = {name: os.fspath(value) for name, value in vars(self).items() if isinstance(value, str | os.PathLike)}
+        shown = copy(self)
+        vars(shown).update({name: masked(text) for name, text in texts.items() if masked(text) != text})
+        return shown
+
+    def _check(self) -> None:
+        """Refuse hyperparameters that make no sense.  Errors: DataError."""
+        for one, about in declared(self):
+            about.allowed.require(one.name, getattr(self, one.name))
+        for rule in self._rules:
+            rule(self)
+
+    def _become(self, fit: Fit) -> Self:
+        """Take a fit, one's own or a saved one."""
+        self._fit = fit
+        return self
+
+    def _fitted(self) -> Fit:
+        """The fit.  Errors: NotFittedError."""
+        if not self.__sklearn_is_fitted__():
+            name = type(self).__name__
+            text = f"this {name} is not fitted yet; call fit first, or open a saved one with dlatent.load"
+            raise NotFittedError(text)
+        return self._fit
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn's tools whether there is a fit."""
+        return hasattr(self, "_fit")
+
+    @property
+    def _model(self) -> F_co:
+        """What the fit has found."""
+        return cast(F_co, self._fitted().model)
+
+    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
+        """Save the fitted model, with the training rows that it needs, as a Zarr store; whole or not at all.
+
+        Parameters
+        ----------
+        path : path or URL
+            Where the store will be.
+        overwrite : bool, default False
+            Replace a store that is there.
+
+        Raises
+        ------
+        StoreError
+            Where the path is taken and `overwrite` is False, or is that of what the model was fitted to.
+        NotFittedError
+            Before `fit`.
+        """
+        fits.save(path, type(self).__name__, self.get_params(), self._fitted(), overwrite=overwrite)
+
+    @property
+    def result_(self) -> xr.Dataset:
+        """xarray.Dataset: The fitted model as arrays with named dimensions and the coordinates of the data:
+        :doc:`/reference_variables`."""
+        return fits.result(type(self).__name__, self._fitted())
+
+    @property
+    def history_(self) -> xr.Dataset:
+        """xarray.Dataset: A line for each iteration and for each pass."""
+        return fits.history(self._fitted().report)
+
+    @property
+    def converged_(self) -> bool:
+        """bool: Whether the tolerance was met."""
+        return self._fitted().report.converged
+
+    @property
+    def n_samples_(self) -> int:
+        """int: Number of samples, N."""
+        return self._fitted().report.samples
+
+    @property
+    def n_passes_(self) -> int:
+        """int: Passes over the data, the initial mean of their first block not counted."""
+        return fits.passes_of(self._fitted())
+
+    def _facts(self) -> dict[str, Any]:
+        """What the fitted model is and how its fit went, as JSON values; lists of facts are tables."""
+        return fits.summary(type(self).__name__, self.get_params(), self._fitted())
+
+    def _words(self) -> dict[str, str]:
+        """The facts, but for the tables, in words by name."""
+        return words(self._facts())
+
 
 @model
-class Model(Estimator, ABC):
+class Model(Estimator[F_co], ABC):
     """A model with a likelihood."""
 
     n_components: int = parameter(default=2, kw_only=False)
@@ -35,7 +205,10 @@ class Model(Estimator, ABC):
 
     @abstractmethod
     def _task(self, X: Any, **data: Any) -> FitTask:
-        """What is to be fitted: what a user gives to `fit`, and the hyperparameters.  Errors: DataError."""
+        """What is to be fitted: the data, what else a user gives to `fit`, and the hyperparameters.
+
+        Errors: DataError.
+        """
 
     @property
     def _missing(self) -> str:
@@ -47,12 +220,6 @@ class Model(Estimator, ABC):
         """The prior of the loadings, by what may be missing where that is left open; "ml" in models that have none."""
         prior: str | float = getattr(self, "prior", "ml")
         return prior if prior != "auto" else "ml" if self._missing == "raise" else "ard"
-
-    _check, _become, _fitted = fitted_methods.check, fitted_methods.become, fitted_methods.fitted
-    __sklearn_is_fitted__, save = fitted_methods.is_fitted, fitted_methods.save
-    result_, history_, converged_ = fitted_methods.result_, fitted_methods.history_, fitted_methods.converged_
-    n_samples_, n_passes_ = fitted_methods.n_samples_, fitted_methods.n_passes_
-    _facts, _words, _html_repr = fitted_methods.facts, fitted_methods.in_words, fitted_methods.html_repr
 
     @property
     def log_likelihood_(self) -> float:
@@ -74,7 +241,7 @@ class Model(Estimator, ABC):
     @property
     def component_names_(self) -> Integers:
         """ndarray of shape (n_components,): Labels of the latent variables, from 0."""
-        fitted: Any = self._fitted().model
+        fitted: Any = self._model
         component: Integers = fitted.component
         return component
 
@@ -90,81 +257,33 @@ class Model(Estimator, ABC):
     @property
     def _rows(self) -> Any:
         """What the fitted model says of single rows; `missing` that is set after a fit to complete data counts."""
-        fitted: Any = self._fitted().model
+        fitted: Any = self._model
         if self._missing == "raise" or fitted.missing:
             return fitted.rows
         return MissingEntries(fitted.parameters, fitted.specification)
 
     def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
         """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
-        fit: Any = self._fitted()
-        known = fit.model.labels.known
-        dense = ONLY_DENSE if self._missing == "nan" else ONLY_DENSE_FILLED if holes else ""
+        fitted: Any = self._model
+        known = fitted.labels.known
         return KnownFeatures(
             type(self).__name__,
             self.n_features_in_,
             known.features,
             holes=self._rows.holes if holes is None else holes,
             advice=", or fit around NaN with missing='nan'" if hasattr(self, "missing") else "",
-            dense=dense,
+            dense=ONLY_DENSE if self._missing == "nan" else ONLY_DENSE_FILLED if holes else "",
             grid=known.grid,
-            place=fit.place,
+            place=self._fit.place,
         )
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn's tools which data a model takes."""
+        """Tell scikit-learn's tools which data a model takes, and whether its targets are classes, if that is known."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse, tags.input_tags.allow_nan = self._missing != "nan", self._missing == "nan"
+        kind = getattr(self, "target_type", None)
+        if kind is not None:
+            tags.target_tags.required, tags.classifier_tags = True, ClassifierTags()
+        if kind == "class" or (kind == "auto" and hasattr(self, "classes_")):
+            tags.estimator_type = "classifier"
         return tags
-
-
-@model
-class LinearModel(Model):
-    """A model x = Wz + μ + ε of one table of samples × features."""
-
-    @property
-    def _model(self) -> Linear:
-        """The fitted model."""
-        model = self._fitted().model
-        assert isinstance(model, Linear)
-        return model
-
-    @property
-    def n_components_(self) -> int:
-        """int: K, given or chosen."""
-        fitted = self._model
-        return len(fitted.component) - int(fitted.row_effects)
-
-    @property
-    def n_components_effective_(self) -> int:
-        """int: How many components are not zero: with `prior="ard"` those that the data support."""
-        return int(self._model.loadings[:, : self.n_components_].any(axis=0).sum())
-
-    @property
-    def noise_variance_(self) -> float:
-        """float: σ², in squared units of the features."""
-        return float(self._model.noise.variance[0])
-
-    @property
-    def at_floor_(self) -> tuple[bool, ...]:
-        """tuple of bool: Whether the noise variance is at its floor; that of targets, where there are some, is the
-        second."""
-        return tuple(self._model.noise.at_floor.tolist())
-
-    @property
-    def explained_variance_(self) -> Array:
-        """ndarray of shape (n_components,): Variance along each component, noise included."""
-        return np.asarray((self._model.loadings**2).sum(axis=0) + self.noise_variance_)
-
-    @property
-    def explained_variance_ratio_(self) -> Array:
-        """ndarray of shape (n_components,): The same as fractions of the total variance of the features."""
-        fitted = self._model
-        return np.asarray(self.explained_variance_ / (fitted.total_variance[0] * fitted.dimension))
-
-    @property
-    def n_features_in_(self) -> int:
-        """int: Number of features, D."""
-        return self._model.columns
-
-    feature_names_in_ = fitted_methods.feature_names_in_

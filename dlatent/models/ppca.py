@@ -1,49 +1,30 @@
-"""Probabilistic principal component analysis."""
+"""Probabilistic principal component analysis, and supervised PPCA."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import xarray as xr
-
+from dlatent.arrays import DataSource
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
-from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
+from dlatent.models import fit_methods, linear, row_methods, target_methods
 from dlatent.models.hyperparameters import (
     COUNT,
     COUNT_OR_RULE,
     TRUTH,
+    Head,
     LinearSolver,
     Missing,
     Parameter,
     Prior,
     Rule,
+    TargetType,
     model,
     parameter,
 )
-from dlatent.models.inputs import Data, SampleWeight
-from dlatent.models.model import LinearModel
-from dlatent.models.table import table_task, warmed, weighted
+from dlatent.models.inputs import Mask, SampleWeight, TargetsLike
+from dlatent.models.table import table_task, warmed, weighted, with_targets
 from dlatent.models.task import FitTask
-
-COMPONENTS = Parameter(
-    COUNT_OR_RULE,
-    'int, float or {"mle", "bic"}',
-    "K, the number of latent variables, or how to choose it; less than the number of samples, and at most that of "
-    "features.  Of complete data it can be chosen from the eigenvalues of their covariance: a fraction of the variance "
-    'above 0 and below 1 takes the fewest components that explain more; with more samples than features "mle" takes '
-    'the largest evidence (Minka), "bic" the smallest criterion (as `bic`).',
-    option="components",
-    letter="k",
-    short="K",
-)
-ROW_EFFECTS = Parameter(
-    TRUTH,
-    "bool",
-    "With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or "
-    "mild.  It is a further component, the last, of which the loadings of all features are τ.",
-    option=None,
-)
 
 
 def check_warm_start(model: Any) -> None:
@@ -76,7 +57,7 @@ def check_rule(model: Any) -> None:
 
 
 @model
-class PPCA(LinearModel):
+class PPCA(linear.LinearModel):
     r"""Probabilistic principal component analysis, fitted by maximum likelihood.
 
     .. math:: x = W z + \mu + \varepsilon, \qquad z \sim N(0, I_K), \quad \varepsilon \sim N(0, \sigma^2 I)
@@ -116,26 +97,42 @@ class PPCA(LinearModel):
     False
     """
 
-    n_components: int | float | Rule = parameter(COMPONENTS, default=2, kw_only=False)  # type: ignore[assignment]
+    n_components: int | float | Rule = parameter(
+        Parameter(
+            COUNT_OR_RULE,
+            'int, float or {"mle", "bic"}',
+            "K, the number of latent variables, or how to choose it; less than the number of samples, and at most that "
+            "of features.  Of complete data it can be chosen from the eigenvalues of their covariance: a fraction of "
+            "the variance above 0 and below 1 takes the fewest components that explain more; with more samples than "
+            'features "mle" takes the largest evidence (Minka), "bic" the smallest criterion (as `bic`).',
+            option="components",
+            letter="k",
+            short="K",
+        ),
+        default=2,
+        kw_only=False,
+    )  # type: ignore[assignment]
     solver: LinearSolver = parameter(default="auto")
     missing: Missing = parameter(default="raise")
     prior: Prior | float = parameter(default="auto")
-    row_effects: bool = parameter(ROW_EFFECTS, default=False)
+    row_effects: bool = parameter(
+        Parameter(
+            TRUTH,
+            "bool",
+            "With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are "
+            "strict or mild.  It is a further component, the last, of which the loadings of all features are τ.",
+            option=None,
+        ),
+        default=False,
+    )
     warm_start: bool = parameter(default=False)
 
     _rules = (check_warm_start, check_rule)
 
     def _task(
-        self,
-        X: Data,
-        *,
-        sample_weight: SampleWeight = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        before: Fit | None = None,
-        **data: Any,
+        self, X: DataSource, *, sample_weight: SampleWeight = None, before: Fit | None = None, **data: Any
     ) -> FitTask:
-        task = table_task(self, X, dim, weights, before=before, row_effects=self.row_effects)
+        task = table_task(self, X, before=before, row_effects=self.row_effects)
         return weighted(warmed(task, self), sample_weight)
 
     @property
@@ -144,12 +141,77 @@ class PPCA(LinearModel):
         last score times τ."""
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
-    fit, plan = weighted_fit_methods.fit, weighted_fit_methods.plan
+    fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
     partial_fit = fit_methods.partial_fit
     transform, posterior = row_methods.transform, row_methods.posterior
-    score_samples, score = row_methods.score_samples, row_methods.score
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
-    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, feature_methods.sample
-    components_, mean_ = feature_methods.components_, feature_methods.mean_
-    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
-    get_precision = feature_methods.get_precision
+    impute, sample = row_methods.impute, linear.sample
+
+
+@model
+class SupervisedPPCA(linear.LinearModel):
+    r"""Supervised PPCA: features and targets share the latent variables; samples without targets are welcome.
+
+    .. math:: x = W_x z + \mu_x + \varepsilon_x, \qquad y = W_y z + \mu_y + \varepsilon_y, \qquad z \sim N(0, I_K)
+
+    With a target for every sample this is SPPCA, whose best maximum over loadings and noises is sought with
+    eigenvectors and a scan of the two noise variances; with samples that have none it is S²PPCA, fitted by
+    Rayleigh–Ritz EM.
+
+    References
+    ----------
+    Yu, Yu, Tresp, Kriegel and Wu (2006): Theorem 2, Algorithms 1 and 2, with the factor of (12) and the means of the
+    semi-supervised model corrected.  Read more in :doc:`/models/supervised`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from dlatent import SupervisedPPCA
+    >>> X, grape = load_wine(return_X_y=True)
+    >>> some = np.where(np.arange(178) % 5 == 0, grape, -1)
+    >>> model = SupervisedPPCA(2).fit(scale(X), some)
+    >>> bool(np.mean(model.predict(scale(X)) == grape) > 0.95)
+    True
+    """
+
+    solver: LinearSolver = parameter(
+        default="auto", text='As in PPCA; "em" is Algorithm 1 or, where samples have no targets, 2, corrected.'
+    )
+    missing: Missing = parameter(
+        default="raise",
+        text=(
+            'Whether entries of the features may be missing, as in PPCA; unless "raise", targets may be missing one by '
+            "one, too."
+        ),
+    )
+    prior: Prior | float = parameter(
+        default="auto",
+        text=(
+            "Prior of the loadings of features and targets, each in units of the standard deviation that these have on "
+            'average, as in PPCA; the means have none.  "auto" is "ard" with missing entries, and "ml", maximum '
+            "likelihood, for complete data, where scores and what the default head predicts hardly differ."
+        ),
+    )
+    target_type: TargetType = parameter(default="auto")
+    target_noise_floor: float = parameter(default=1e-3)
+    head: Head = parameter(default="auto")
+
+    def _task(self, X: DataSource, *, y: TargetsLike = None, labelled: Mask = None, **data: Any) -> FitTask:
+        task = table_task(self, X)
+        if task.prior != "ml" and self.missing == "raise" and task.source.sparse:
+            raise DataError(
+                f"prior={self.prior!r} of supervised PPCA is for dense data or missing='unstored', and the "
+                f"{task.source.description} is sparse; make it dense, or leave prior='ml'"
+            )
+        return with_targets(task, y, labelled, self)
+
+    fit, plan = fit_methods.fit_targets, fit_methods.plan_targets
+    transform, posterior = row_methods.transform, row_methods.posterior
+    impute, sample = row_methods.impute, target_methods.sample
+    predict, predict_proba = target_methods.predict, target_methods.predict_proba
+    decision_function = target_methods.decision_function
+    predictive_variance = target_methods.predictive_variance
+    target_components_, target_mean_ = target_methods.target_components_, target_methods.target_mean_
+    target_noise_variance_, classes_ = target_methods.target_noise_variance_, target_methods.classes_

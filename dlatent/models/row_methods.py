@@ -1,54 +1,37 @@
-"""What a fitted model of one table says of rows, each method once; a model takes those that it has."""
+"""What a fitted model of one table says of itself and of rows, each method once; a model takes those that it has."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, DataSource
+from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import feature_axis
+from dlatent.fitted.linear import Linear
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.gaussian.dimension import free_numbers
-from dlatent.models.docstrings import described
-from dlatent.models.features import KnownFeatures
-from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, TargetsLike
-from dlatent.models.labelled import plain_rows
-from dlatent.models.map_rows import map_rows, samples_of
-from dlatent.models.model import LinearModel, Model
-from dlatent.models.scikit import attribute
+from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, TargetsLike, feature_names
+from dlatent.models.labelled import open_input, plain_rows
+from dlatent.models.map_rows import RowsRun, map_rows
+from dlatent.models.model import Model, attribute
 from dlatent.models.table import sample_weights
 
 
-class RowsRun(NamedTuple):
-    """How a method that has a result for each row is run."""
-
-    out: PathLike | None = None
-    overwrite: bool = False
-    resume: bool = False
-    client: Where = None
-
-
 def mapped(
-    model: Model, X: Data, rows: RowFunction, name: str, columns: str = "", names: Any = None, *,
-    run: RowsRun, targets: Array | None = None, holes: bool | None = None, **axis: Any,
+    model: Model[Any], X: Data, rows: RowFunction, name: str, columns: str = "", names: Any = None, *,
+    run: RowsRun, holes: bool | None = None, **more: Any,
 ) -> Rows | str:  # fmt: skip
-    """A function of rows over data, in the kind of the data, or into the store `out`."""
+    """A function of rows over data, in the kind of the data, or into the store `out`; `more` as in `map_rows`."""
     known = model._known_features(holes=holes)
-    return map_rows(X, rows, known, columns=columns, names=names, name=name, targets=targets, **run._asdict(), **axis)
+    return map_rows(X, rows, known, run, columns=columns, names=names, name=name, **more)
 
 
-def over(source: DataSource, rows: RowFunction, client: Where) -> Array:
-    """A function of rows with one number each, over a source (N,)."""
-    features = KnownFeatures("", source.shape[1], source.labels.features)
-    return np.asarray(map_rows(source, rows, features, columns="", names=None, name="rows", client=client))
-
-
-def encoded(model: LinearModel, X: Data, y: TargetsLike) -> Array | None:
+def encoded(model: Model[Linear], X: Data, y: TargetsLike) -> Array | None:
     """Encoded targets (N, L') of new rows; None without any.
 
     Errors: NotFittedError; DataError for targets of another kind, and of models without targets.
@@ -58,13 +41,12 @@ def encoded(model: LinearModel, X: Data, y: TargetsLike) -> Array | None:
         return None
     if fitted.targets is None:
         raise DataError(f"{type(model).__name__} has no targets; leave out y, or fit SupervisedPPCA")
-    rows, labels = samples_of(X, fitted.labels.known.grid)
-    return fitted.targets.encoding.encode(plain_rows(y, labels), rows, holes=model._rows.holes)
+    source = open_input(X, known=fitted.labels.known.grid)
+    return fitted.targets.encoding.encode(plain_rows(y, source.labels), source.shape[0], holes=model._rows.holes)
 
 
-@described
 def transform(
-    self: LinearModel,
+    self: Model[Linear],
     X: Data,
     y: TargetsLike = None,
     *,
@@ -94,7 +76,7 @@ def transform(
 
 
 def scored(
-    model: LinearModel, X: Data, targets: Array | None, run: RowsRun, rows: Any = None, **graph: Any
+    model: Model[Linear], X: Data, targets: Array | None, run: RowsRun, rows: Any = None, **graph: Any
 ) -> Rows | str:
     """Scores of the factors, by `rows` or as posterior means."""
     fitted = model._model
@@ -103,8 +85,7 @@ def scored(
     return mapped(model, X, scores, "scores", "component", names, run=run, targets=targets, **graph)
 
 
-@described
-def posterior(self: LinearModel, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
+def posterior(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
     r"""The distribution of the latent variables of each sample, given its features and, where present, its targets.
 
     .. math:: z \mid x \sim N\left(M^{-1} W^\top \Psi^{-1} (x - \mu),\; M^{-1}\right), \qquad
@@ -121,7 +102,7 @@ def posterior(self: LinearModel, X: Data, y: TargetsLike = None, *, client: Wher
     return posteriors(self, X, encoded(self, X, y), RowsRun(client=client))
 
 
-def posteriors(model: LinearModel, X: Data, targets: Array | None, run: RowsRun, **graph: Any) -> xr.Dataset:
+def posteriors(model: Model[Linear], X: Data, targets: Array | None, run: RowsRun, **graph: Any) -> xr.Dataset:
     """Scores and posterior covariances of the factors."""
     fitted, rows = model._model, model._rows
     scores, axes = labelled_scores(scored(model, X, targets, run, **graph)), fitted.axes
@@ -162,8 +143,7 @@ def posterior_dataset(scores: Any, covariances: Array, pattern: npt.NDArray[np.i
     )
 
 
-@described
-def score_samples(self: LinearModel, X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
+def score_samples(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
     r"""Log-likelihood of each sample, in O(DK) each: log p(x), and log p(x, y) where targets are given.
 
     .. math:: \log p(x) = -\frac{1}{2} \left[ D \,\log\, 2\pi + \log |C| + (x - \mu)^\top C^{-1} (x - \mu) \right]
@@ -178,9 +158,8 @@ def score_samples(self: LinearModel, X: Data, y: TargetsLike = None, *, client: 
     return cast(Rows, mapped(self, X, density, "log_likelihood", run=RowsRun(client=client), targets=targets))
 
 
-@described
 def score(
-    self: LinearModel, X: Data, y: TargetsLike = None, *, sample_weight: SampleWeight = None, client: Where = None
+    self: Model[Linear], X: Data, y: TargetsLike = None, *, sample_weight: SampleWeight = None, client: Where = None
 ) -> float:
     """Mean log-likelihood per sample, in nats (as scikit-learn's PCA.score); of models with targets not the accuracy of
     `predict`.
@@ -193,11 +172,10 @@ def score(
     targets = y if self._model.targets is not None else None
     each, numbers = np.asarray(score_samples(self, X, targets, client=client)), None
     if sample_weight is not None:
-        numbers = sample_weights(sample_weight, *samples_of(X, self._model.labels.known.grid))
+        numbers = sample_weights(sample_weight, open_input(X, known=self._model.labels.known.grid))
     return float(np.average(each, weights=numbers))
 
 
-@described
 def bic(self: Any, X: Data, *, client: Where = None) -> float:
     """Bayesian information criterion: the lower, the better.
 
@@ -210,7 +188,6 @@ def bic(self: Any, X: Data, *, client: Where = None) -> float:
     return float(-2.0 * each.sum() + self.n_parameters_ * np.log(len(each)))
 
 
-@described
 def aic(self: Any, X: Data, *, client: Where = None) -> float:
     """Akaike's information criterion: the lower, the better.
 
@@ -223,7 +200,60 @@ def aic(self: Any, X: Data, *, client: Where = None) -> float:
 
 
 @attribute
-def n_parameters_(self: LinearModel) -> int:
+def n_components_(self: Model[Linear]) -> int:
+    """int: K, given or chosen."""
+    fitted = self._model
+    return len(fitted.component) - int(fitted.row_effects)
+
+
+@attribute
+def n_components_effective_(self: Model[Linear]) -> int:
+    """int: How many components are not zero: with `prior="ard"` those that the data support."""
+    fitted = self._model
+    return int(fitted.loadings[:, : len(fitted.component) - int(fitted.row_effects)].any(axis=0).sum())
+
+
+@attribute
+def noise_variance_(self: Model[Linear]) -> float:
+    """float: σ², in squared units of the features."""
+    return float(self._model.noise.variance[0])
+
+
+@attribute
+def at_floor_(self: Model[Linear]) -> tuple[bool, ...]:
+    """tuple of bool: Whether the noise variance is at its floor; that of targets, where there are some, is the
+    second."""
+    return tuple(self._model.noise.at_floor.tolist())
+
+
+@attribute
+def explained_variance_(self: Model[Linear]) -> Array:
+    """ndarray of shape (n_components,): Variance along each component, noise included."""
+    fitted = self._model
+    return np.asarray((fitted.loadings**2).sum(axis=0) + float(fitted.noise.variance[0]))
+
+
+@attribute
+def explained_variance_ratio_(self: Any) -> Array:
+    """ndarray of shape (n_components,): The same as fractions of the total variance of the features."""
+    fitted: Linear = self._model
+    return np.asarray(self.explained_variance_ / (fitted.total_variance[0] * fitted.dimension))
+
+
+@attribute
+def n_features_in_(self: Model[Linear]) -> int:
+    """int: Number of features, D."""
+    return self._model.columns
+
+
+@attribute
+def feature_names_in_(self: Model[Any]) -> npt.NDArray[np.object_]:
+    """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them texts."""
+    return feature_names(self, self._model.labels.known.features)
+
+
+@attribute
+def n_parameters_(self: Model[Linear]) -> int:
     """int: Free numbers of the model, rotations of the loadings not counted: DK − K(K − 1)/2 + D, and those of the
     noise; for `bic` and `aic`."""
     parameters = self._model.parameters
@@ -232,7 +262,7 @@ def n_parameters_(self: LinearModel) -> int:
 
 
 def filled(
-    model: LinearModel, X: Data, targets: Array | None, rows: RowFunction, name: str, power: int, run: RowsRun,
+    model: Model[Linear], X: Data, targets: Array | None, rows: RowFunction, name: str, power: int, run: RowsRun,
     **graph: Any,
 ) -> Rows | str:  # fmt: skip
     """A function of rows with a column for each feature, in units of the features to some power."""
@@ -245,9 +275,8 @@ def filled(
     return mapped(model, X, rows, name, run=run, targets=targets, holes=True, power=power, **axis, **graph)
 
 
-@described
 def impute(
-    self: LinearModel,
+    self: Model[Linear],
     X: Data,
     y: TargetsLike = None,
     *,
@@ -277,9 +306,8 @@ def impute(
     return filled(self, X, targets, function(self._rows.imputed), "imputed", 1, run)
 
 
-@described
 def impute_variance(
-    self: LinearModel,
+    self: Model[Linear],
     X: Data,
     y: TargetsLike = None,
     *,

@@ -15,23 +15,22 @@ from sklearn.base import clone
 from sklearn.model_selection import BaseCrossValidator, KFold
 from sklearn.utils import get_tags
 
-from dlatent.arrays import DataSource, Graph, Integers
+from dlatent.arrays import AxisLabels, DataSource, Graph, Integers
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
 from dlatent.fitted.target_values import as_array
 from dlatent.fitted.targets import check_dropped_rows
 from dlatent.gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
 from dlatent.gaussian.missing_entries.incomplete import HeldOutRequest, Hiding, block_held_out
+from dlatent.models.correspondence import JointModel
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import Criterion
 from dlatent.models.inputs import Data, GraphLike, TargetsLike
 from dlatent.models.joint_views import JointViews
-from dlatent.models.labelled import plain_rows
-from dlatent.models.map_rows import open_input
+from dlatent.models.labelled import open_input, plain_rows
 from dlatent.models.model import Model
 from dlatent.models.ppca import PPCA
 from dlatent.models.row_methods import encoded
-from dlatent.models.views import JointModel
 from dlatent.passes import Pass
 from dlatent.stores.graph.open import open_graph
 from dlatent.stores.rows import hide_cells, take_rows
@@ -77,21 +76,17 @@ def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: str | None, client
             "models of several views take JointViews(views, correspondence=…), whose samples are cut together, and "
             "other models one table of samples"
         )
-    if isinstance(X, JointViews):
-        y = None if y is None else as_array(y)
-        if y is not None and len(y) != len(X.correspondence):
-            raise DataError(f"y has {len(y)} rows; there are {len(X.correspondence)} joint samples")
-        return Trial(model, X, y, None, client)
-    source, _ = open_input(X, dim=dim)
-    samples, labels = source.shape[0], source.labels
-    if graph is not None:
-        graph = open_graph(graph, samples=samples, ids=labels.samples, origin=labels.origin)
+    data = X if isinstance(X, JointViews) else open_input(X, dim=dim)
+    samples, labels = data.shape[0], AxisLabels() if isinstance(data, JointViews) else data.labels
     if y is not None:
         y = as_array(plain_rows(y, labels))
         check_dropped_rows(y, samples, labels)
         if len(y) != samples:
             raise DataError(f"y has {len(y)} rows; the data have {samples} samples")
-    return Trial(model, source, y, graph, client)
+    edges = None
+    if graph is not None and not isinstance(data, JointViews):
+        edges = open_graph(graph, samples=samples, ids=labels.samples, origin=labels.origin)
+    return Trial(model, data, y, edges, client)
 
 
 def hides_cells(trial: Trial) -> bool:
@@ -227,7 +222,7 @@ SCORES = {
 
 @described
 def select_n_components(
-    model: Model,
+    model: Model[Any],
     X: Data | JointViews,
     candidates: Sequence[int],
     y: TargetsLike = None,

@@ -20,8 +20,7 @@ from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_ta
 from dlatent.gaussian.specification import Specification, View
 from dlatent.models.hyperparameters import COUNT
 from dlatent.models.inputs import Data, Mask, SampleWeight, TargetsLike
-from dlatent.models.labelled import plain_rows
-from dlatent.models.map_rows import open_input
+from dlatent.models.labelled import open_input, plain_rows
 from dlatent.models.task import FitTask
 from dlatent.solvers.solution import Solution
 from dlatent.solvers.task import DataSize
@@ -33,32 +32,39 @@ ONLY_DENSE = (
 )
 
 
+def opened(
+    model: Any, X: Data, dim: str | None = None, weights: xr.DataArray | None = None, before: Fit | None = None
+) -> DataSource:
+    """The data that a model is to be fitted to, as samples × features; `before`, a fit to whose rows these are added.
+
+    Errors: DataError for hyperparameters that make no sense, and for data that cannot be opened.
+    """
+    model._check()
+    if before is None:
+        return open_input(X, dim=dim, weights=weights)
+    known = model._known_features()
+    source = open_input(X, known=known.grid)
+    known.check(source.shape, source.labels.features)
+    return source
+
+
 def table_task(
-    model: Any,
-    X: Data,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
-    *,
-    before: Fit | None = None,
-    diagonal: bool = False,
-    row_effects: bool = False,
+    model: Any, source: DataSource, *, before: Fit | None = None, diagonal: bool = False, row_effects: bool = False
 ) -> FitTask:
     """The task of a model of one table, without targets.
 
     Parameters: `before`, a fit to whose rows these are added; `diagonal`, whether each feature has a noise variance of
     its own; `row_effects`, whether each sample has a level.
-    Errors: DataError for hyperparameters or data that the model cannot be fitted to.
+    Errors: DataError for data that the model cannot be fitted to.
     """
-    model._check()
-    if before is None:
-        source, _ = open_input(X, dim=dim, weights=weights)
-        rows = source.shape[0]
-    else:
-        known = model._known_features()
-        source, _ = open_input(X, known=known.grid)
-        known.check(source.shape, source.labels.features)
-        rows = source.shape[0] + before.report.samples
-    check_missing(source, model._missing)
+    rows = source.shape[0] + (0 if before is None else before.report.samples)
+    if model._missing == "nan" and source.sparse:
+        raise DataError(ONLY_DENSE.format(data=source.description))
+    if model._missing == "unstored" and not source.sparse:
+        raise DataError(
+            f"missing='unstored' is for sparse data, and the {source.description} is dense; mark its missing entries "
+            "with NaN and say missing='nan'"
+        )
     rule = None if COUNT.test(model.n_components) else model.n_components
     components = _most_components(model.n_components, rule, rows, source)
     views = (View("features", source.shape[1], shared=not diagonal),)
@@ -134,17 +140,6 @@ def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> in
     return most if rule is not None else int(asked)
 
 
-def check_missing(source: DataSource, missing: str) -> None:
-    """Refuse a way to say what is missing that is for data of the other kind.  Errors: DataError."""
-    if missing == "nan" and source.sparse:
-        raise DataError(ONLY_DENSE.format(data=source.description))
-    if missing == "unstored" and not source.sparse:
-        raise DataError(
-            f"missing='unstored' is for sparse data, and the {source.description} is dense; mark its missing entries "
-            "with NaN and say missing='nan'"
-        )
-
-
 def weighted(task: FitTask, sample_weight: SampleWeight) -> FitTask:
     """The task with weights of its samples.  Errors: DataError."""
     if sample_weight is None:
@@ -154,16 +149,12 @@ def weighted(task: FitTask, sample_weight: SampleWeight) -> FitTask:
             "sample_weight is for complete data; with missing entries repeat rows, or leave out those of weight 0"
         )
     source = task.source
-    numbers = sample_weights(sample_weight, source.shape[0], source.labels)
-    return replace(task, source=replace(source, weights=numbers), weighted=True)
+    return replace(task, source=replace(source, weights=sample_weights(sample_weight, source)), weighted=True)
 
 
-def sample_weights(values: SampleWeight, samples: int, labels: AxisLabels) -> Array:
-    """The weights of so many samples (N,), whose data have these labels.
-
-    Errors: DataError, with the row of a weight that is none.
-    """
-    rows = plain_rows(values, labels, "weights")
+def sample_weights(values: SampleWeight, source: DataSource) -> Array:
+    """The weights of the samples of a source (N,).  Errors: DataError, with the row of a weight that is none."""
+    rows, samples = plain_rows(values, source.labels, "weights"), source.shape[0]
     try:
         numbers = np.asarray(refuse_mask(rows, "sample_weight"), dtype=np.float64)
     except DataError:
@@ -186,7 +177,7 @@ def sample_weights(values: SampleWeight, samples: int, labels: AxisLabels) -> Ar
 def with_targets(task: FitTask, y: TargetsLike, labelled: Mask, model: Any) -> FitTask:
     """The task with targets for its samples, as a second view.  Errors: DataError."""
     source, places = task.source, read_places(y, labelled)  # before xarray has loaded them
-    targets = encoded_targets(y, labelled, source, model.target_type, holes=task.missing)
+    targets = encoded_targets(y, labelled, source.labels, source.shape[0], model.target_type, holes=task.missing)
     views = (*task.specification.views, View("targets", targets.encoding.rank))
     patterns = ((0, 1),) if targets.labelled.all() else ((0, 1), (0,))
     return replace(
@@ -200,9 +191,10 @@ def with_targets(task: FitTask, y: TargetsLike, labelled: Mask, model: Any) -> F
     )
 
 
-def encoded_targets(y: TargetsLike, labelled: Mask, source: DataSource, kind: str, *, holes: bool) -> EncodedTargets:
-    """The targets of all samples of a source."""
-    labels, samples = source.labels, source.shape[0]
+def encoded_targets(
+    y: TargetsLike, labelled: Mask, labels: AxisLabels, samples: int, kind: str, *, holes: bool = False
+) -> EncodedTargets:
+    """The targets of so many samples, whose data have these labels."""
     values, mask = plain_rows(y, labels), plain_rows(labelled, labels, "truth values")
     check_dropped_rows(values, samples, labels)
     return encode_targets(values, samples, kind, mask=mask, holes=holes)

@@ -2,132 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from sklearn.utils import ClassifierTags
 
 from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.heads import Targets
+from dlatent.fitted.linear import Linear
 from dlatent.fitted.rows import OfRows
 from dlatent.gaussian.expectation import pattern_projection
-from dlatent.models import task as tasks
-from dlatent.models.callbacks import Callback
-from dlatent.models.docstrings import described
-from dlatent.models.feature_methods import drawn
-from dlatent.models.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
-from dlatent.models.model import LinearModel, Model
-from dlatent.models.row_methods import RowsRun, mapped
-from dlatent.models.scikit import attribute, available_if
-from dlatent.models.task import FitRun
-from dlatent.solvers.plan import Plan
+from dlatent.models.inputs import Data, PathLike, Rows, Seed
+from dlatent.models.linear import drawn
+from dlatent.models.map_rows import RowsRun
+from dlatent.models.model import Model, attribute, available_if
+from dlatent.models.row_methods import mapped
 from dlatent.stores.lazy import is_dask_array
-
-M = TypeVar("M", bound=Model)
-
-
-@described
-def fit(
-    self: M,
-    X: Data,
-    y: TargetsLike = None,
-    *,
-    labelled: Mask = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
-    client: Where = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint: PathLike | None = None,
-    resume: bool = False,
-) -> M:
-    """Fit the model to features and targets.
-
-    What is maximised is Σ log p(x, y) over samples with targets, plus Σ log p(x) over those without.
-
-    Parameters
-    ----------
-    y : array of shape (n_samples,) or (n_samples, n_targets)
-        The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
-
-    Raises
-    ------
-    DataError
-        For data that cannot be fitted, and where no sample has a target, all are of one class, the lengths differ, or a
-        sample has only some of its targets.
-    """
-    task = self._task(X, y=y, labelled=labelled, dim=dim, weights=weights)
-    return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
-
-
-@described
-def plan(
-    self: Model,
-    X: Data,
-    y: TargetsLike = None,
-    *,
-    labelled: Mask = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
-    client: Where = None,
-) -> Plan:
-    """What `fit` would do and cost, from metadata and the targets alone.
-
-    Parameters
-    ----------
-    y : array of shape (n_samples,) or (n_samples, n_targets)
-        The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
-    """
-    return tasks.plan(self._task(X, y=y, labelled=labelled, dim=dim, weights=weights), client)
 
 
 def targets_of(model: Any) -> Targets:
     """The targets of a fitted model."""
-    targets: Targets = model._fitted().model.targets
+    targets: Targets = model._model.targets
     return targets
 
 
 @attribute
-def target_components_(self: Model) -> Array:
+def target_components_(self: Model[Any]) -> Array:
     """ndarray of shape (n_components, n_targets): W_yᵀ, loadings of the targets (for classes of the one-of-C
     indicators)."""
     return targets_of(self).loadings.T
 
 
 @attribute
-def target_mean_(self: Model) -> Array:
+def target_mean_(self: Model[Any]) -> Array:
     """ndarray of shape (n_targets,): μ_y."""
     return targets_of(self).mean
 
 
 @attribute
-def target_noise_variance_(self: Model) -> float:
+def target_noise_variance_(self: Model[Any]) -> float:
     """float: σ_y²."""
-    fitted: Any = self._fitted().model
-    return float(fitted.noise.variance[-1])
+    return float(self._model.noise.variance[-1])
 
 
 @attribute
-def classes_(self: Model) -> npt.NDArray[Any]:
+def classes_(self: Model[Any]) -> npt.NDArray[Any]:
     """ndarray of shape (n_targets,): Labels in the order of the targets, for classes only."""
     targets = targets_of(self)
     if not targets.classes:
         raise AttributeError(f"this {type(self).__name__} was fitted to targets that are no classes")
     return np.asarray(targets.names)
-
-
-def target_tags(model: Any, tags: Any) -> Any:
-    """Tell scikit-learn's tools that there must be targets, and whether they are classes, as far as is known."""
-    tags.target_tags.required = True
-    tags.classifier_tags = ClassifierTags()
-    if model.target_type == "class" or (model.target_type == "auto" and hasattr(model, "classes_")):
-        tags.estimator_type = "classifier"
-    return tags
 
 
 @dataclass(frozen=True)
@@ -156,7 +85,7 @@ class OutputVariances(OfRows):
         return np.asarray(self.rows.variances(x, self.head.coefficients.T) + self.head.noise)
 
 
-def predictions(model: LinearModel, X: Data, run: RowsRun, form: Any = np.asarray, name: str = "decision") -> Any:
+def predictions(model: Model[Linear], X: Data, run: RowsRun, form: Any = np.asarray, name: str = "decision") -> Any:
     """What is made of the log-probabilities (N, C) of classes, or the means (N, L) of other targets, in the kind of the
     input."""
     targets = targets_of(model)
@@ -172,9 +101,8 @@ def may_have_classes(model: Any) -> bool:
 
 
 @available_if(may_have_classes)
-@described
 def predict_proba(
-    self: LinearModel,
+    self: Model[Linear],
     X: Data,
     *,
     out: PathLike | None = None,
@@ -209,8 +137,7 @@ def predict_proba(
     return cast(Rows, predictions(self, X, RowsRun(out, overwrite, resume, client), np.exp, "probabilities"))
 
 
-@described
-def decision_function(self: LinearModel, X: Data, *, client: Where = None) -> Rows:
+def decision_function(self: Model[Linear], X: Data, *, client: Where = None) -> Rows:
     """For class labels what decides between them; else the mean of the targets, E[y|x] = b + A E[z|x].
 
     Returns
@@ -232,9 +159,8 @@ def decisions(targets: Targets, values: Any) -> Any:
     return values[:, 1] - values[:, 0]
 
 
-@described
 def predict(
-    self: LinearModel, X: Data, *, return_variance: bool = False, client: Where = None
+    self: Model[Linear], X: Data, *, return_variance: bool = False, client: Where = None
 ) -> Rows | tuple[Rows, Rows]:
     r"""Predict the targets from the features.
 
@@ -282,8 +208,7 @@ def labels_of(names: npt.NDArray[Any], codes: Any) -> Rows:
     return cast(npt.NDArray[Any], names[codes])
 
 
-@described
-def predictive_variance(self: LinearModel) -> Array:
+def predictive_variance(self: Model[Linear]) -> Array:
     """Variance of each target given the features: the diagonal of A M⁻¹Aᵀ + S, see `predict`.
 
     Of class labels it is that of the indicators, as the likelihood has it.  Of samples in a graph it is that of one
@@ -304,9 +229,8 @@ def output_variance(fitted: Any, pattern: tuple[int, ...]) -> Array:
     return variance
 
 
-@described
 def sample(
-    self: LinearModel, n_samples: int = 1, *, random_state: Seed = None
+    self: Model[Linear], n_samples: int = 1, *, random_state: Seed = None
 ) -> tuple[npt.NDArray[np.float64] | xr.DataArray, npt.NDArray[np.float64]]:
     """Draw samples from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -50,8 +50,7 @@ from dlatent.gaussian.moments import block_column_sums, block_mean, representabl
 from dlatent.gaussian.views import count_empty_rows
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
-from dlatent.models.features import outside
-from dlatent.models.inputs import PathLike
+from dlatent.models.inputs import PathLike, outside
 from dlatent.passes import Pass
 from dlatent.solvers.diagnostics import lost_digits, require_sound
 from dlatent.solvers.evidence import with_evidence
@@ -62,6 +61,7 @@ from dlatent.solvers.solution import Solution
 from dlatent.solvers.task import Task
 from dlatent.stores.places import read_places, require_apart
 
+M = TypeVar("M", bound=Any)
 NOT_FINITE = "array must not contain infs or NaNs"
 """The words of SciPy for them, in a plain ValueError."""
 CHOICES = ("solver", "max_rank", "columns_at_once", "column_blocks")
@@ -136,8 +136,8 @@ def plan(task: FitTask, client: Where) -> Plan:
         return make_plan(task.within(session), session.available)
 
 
-def run(task: FitTask, options: FitRun, model: Any) -> Fit:
-    """Fit a task, and warn of what a user should know; `model` tells its checkpoint from others."""
+def run(task: FitTask, options: FitRun, model: M) -> M:
+    """Fit a model to a task, and warn of what a user should know."""
     callbacks = require_callbacks(options.callbacks)
     source, checkpoint = task.source, options.checkpoint
     # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would make
@@ -172,10 +172,8 @@ def run(task: FitTask, options: FitRun, model: Any) -> Fit:
         with listeners.told():
             if task.earlier is not None:
                 shift = task.earlier.shift
-            elif task.shift is not None:
-                shift = task.shift(session, solver.observed)
             else:
-                shift = initial_mean(session, observed=solver.observed)
+                shift = (task.shift or initial_mean)(session, solver.observed)
             session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
             if task.between is not None and task.between.candidates:
                 task = with_smoothing(task, plan, session.run)
@@ -205,7 +203,9 @@ def run(task: FitTask, options: FitRun, model: Any) -> Fit:
     )
     for kind, text in notices:
         warnings.warn(text, WARNINGS[kind], stacklevel=outside())
-    return Fit(fitted, report, solution.moments, task.places, None if journal is None else journal.identity)
+    identity = None if journal is None else journal.identity
+    model._become(Fit(fitted, report, solution.moments, task.places, identity))
+    return model
 
 
 def _with_choices(plan: Plan, session: Session, choices: dict[str, Any]) -> Plan:
@@ -290,7 +290,7 @@ def sound_algebra() -> Iterator[None]:
         ) from error
 
 
-def initial_mean(session: Session, *, observed: bool = False) -> Array:
+def initial_mean(session: Session, observed: bool = False) -> Array:
     """A shift near the mean (docs/models/solvers): the mean of the first block of dense data, of the `observed` entries
     where some are missing; of sparse data that of the features that are far from zero, and zero for the others."""
     source = session.source

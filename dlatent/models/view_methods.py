@@ -22,22 +22,16 @@ from dlatent.gaussian.likelihood import (
 )
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
-from dlatent.models.docstrings import described
-from dlatent.models.feature_methods import covariance_of, drawn, latent
 from dlatent.models.inputs import Data, Names, Pairing, PathLike, Rows, ScoresLike, Seed, TargetsLike, Views
-from dlatent.models.row_methods import RowsRun, posterior_dataset
-from dlatent.models.task import FitRun
-from dlatent.models.view_rows import Targets, mapped, new_samples, sets_of
-from dlatent.models.views import (
-    JointModel,
-    JointSamples,
-)
+from dlatent.models.linear import covariance_of, drawn, latent
+from dlatent.models.map_rows import RowsRun
+from dlatent.models.row_methods import posterior_dataset
+from dlatent.models.views import Joint, JointSamples, Targets, mapped, new_samples, number_of, sets_of, view_names
 from dlatent.solvers.plan import Plan
 
-M = TypeVar("M", bound=JointModel)
+M = TypeVar("M", bound=Joint)
 
 
-@described
 def fit(
     self: M,
     views: Views,
@@ -58,18 +52,14 @@ def fit(
         For views that cannot be fitted, naming view and row.
     """
     task = self._task(views, correspondence=correspondence, on=on)
-    return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
+    return tasks.run(task, tasks.FitRun(client, callbacks, checkpoint, resume), self)
 
 
-@described
-def plan(
-    self: JointModel, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
-) -> Plan:
+def plan(self: Joint, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None) -> Plan:
     """What `fit` would do and cost, from metadata and the correspondence alone."""
     return tasks.plan(self._task(views, correspondence=correspondence, on=on), client)
 
 
-@described
 def fit_transform(
     self: Any, X: Views, y: Targets = None, *, correspondence: Pairing = None, on: Names = None, client: Where = None
 ) -> Rows:
@@ -89,9 +79,8 @@ def fit_transform(
     return cast(Rows, self.transform(X, correspondence=correspondence, on=on, client=client))
 
 
-@described
 def transform(
-    self: JointModel,
+    self: Joint,
     views: Views,
     y: Targets = None,
     *,
@@ -126,9 +115,8 @@ def transform(
     return mapped(self, samples, joint_scores, "scores", "component", self._model.component, run=run)
 
 
-@described
 def posterior(
-    self: JointModel,
+    self: Joint,
     views: Views,
     y: Targets = None,
     *,
@@ -155,7 +143,7 @@ def posterior(
     if isinstance(samples, JointSamples):
         sets, patterns, pattern = sets_of(self, samples)
     else:
-        patterns, pattern = [(self._number(samples[0]),)], np.zeros(scores.shape[0], dtype=np.int64)
+        patterns, pattern = [(number_of(self, samples[0]),)], np.zeros(scores.shape[0], dtype=np.int64)
     covariances = [pattern_projection(fitted.parameters, fitted.specification, each).covariance for each in patterns]
     dataset = posterior_dataset(scores, np.stack(covariances), pattern)
     if not isinstance(samples, JointSamples) or len(patterns) == 1:
@@ -163,9 +151,8 @@ def posterior(
     return dataset.assign(has=(("pattern", "view"), sets)).assign_coords(view=list(samples.sources))
 
 
-@described
 def score_samples(
-    self: JointModel,
+    self: Joint,
     views: Views,
     y: Targets = None,
     *,
@@ -185,9 +172,8 @@ def score_samples(
     return cast(Rows, mapped(self, samples, joint_log_likelihoods, "log_likelihood", run=RowsRun(client=client)))
 
 
-@described
 def score(
-    self: JointModel,
+    self: Joint,
     views: Views,
     y: Targets = None,
     *,
@@ -207,9 +193,8 @@ def score(
     return float(np.mean(np.asarray(each)))
 
 
-@described
 def reconstruct(
-    self: JointModel,
+    self: Joint,
     data: Data,
     from_view: str,
     to_view: str,
@@ -245,15 +230,14 @@ def reconstruct(
     DataError
         For unknown views, and as in PPCA.transform.
     """
-    fitted, number, run = self._model, self._number(to_view), RowsRun(out, overwrite, resume, client)
+    fitted, number, run = self._model, number_of(self, to_view), RowsRun(out, overwrite, resume, client)
     axis = feature_axis(fitted.labels.views[to_view], fitted.view_sizes[number])
     function = partial(joint_predictions, other=number)
     mean = mapped(self, (from_view, data), function, "reconstructed", run=run, **axis)
     return (mean, predictive_variance(self, from_view, to_view)) if return_variance else mean
 
 
-@described
-def predictive_variance(self: JointModel, from_view: str, to_view: str) -> Array:
+def predictive_variance(self: Joint, from_view: str, to_view: str) -> Array:
     """Variance of each feature of a view given another view, noise included: diag(W_w M_v⁻¹ W_wᵀ + Ψ_w).
 
     Parameters
@@ -273,14 +257,13 @@ def predictive_variance(self: JointModel, from_view: str, to_view: str) -> Array
     DataError
         For unknown views.
     """
-    fitted, number = self._model, self._number(from_view)
+    fitted, number = self._model, number_of(self, from_view)
     about = pattern_projection(fitted.parameters, fitted.specification, (number,))
     nothing = np.zeros((0, self._n_features_out))
-    return predict_view(nothing, about, self._number(to_view), fitted.parameters, fitted.specification).variance
+    return predict_view(nothing, about, number_of(self, to_view), fitted.parameters, fitted.specification).variance
 
 
-@described
-def inverse_transform(self: JointModel, Z: ScoresLike, view: str) -> npt.NDArray[Any] | xr.DataArray:
+def inverse_transform(self: Joint, Z: ScoresLike, view: str) -> npt.NDArray[Any] | xr.DataArray:
     """What the model expects of a view for given latent variables, E[x_v|z] = W_v z + μ_v.
 
     Parameters
@@ -298,13 +281,12 @@ def inverse_transform(self: JointModel, Z: ScoresLike, view: str) -> npt.NDArray
     DataError
         For an unknown view or another number of components.
     """
-    fitted, number = self._model, self._number(view)
+    fitted, number = self._model, number_of(self, view)
     at, scores = fitted.specification.slices[number], latent(self, Z, fitted.component)
     return over_features(np.asarray(scores @ fitted.loadings[at].T + fitted.mean[at]), fitted.labels.views[view], Z)
 
 
-@described
-def sample(self: JointModel, n_samples: int = 1, *, random_state: Seed = None) -> dict[str, npt.NDArray[np.float64]]:
+def sample(self: Joint, n_samples: int = 1, *, random_state: Seed = None) -> dict[str, npt.NDArray[np.float64]]:
     """Draw samples that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v.
 
     Returns
@@ -314,11 +296,10 @@ def sample(self: JointModel, n_samples: int = 1, *, random_state: Seed = None) -
     """
     fitted = self._model
     rows, slices = drawn(fitted, n_samples, random_state), fitted.specification.slices
-    return {name: rows[:, at] for name, at in zip(self.view_names_, slices, strict=True)}
+    return {name: rows[:, at] for name, at in zip(view_names(self), slices, strict=True)}
 
 
-@described
-def get_covariance(self: JointModel, view: str, other: str | None = None) -> Array:
+def get_covariance(self: Joint, view: str, other: str | None = None) -> Array:
     """The model's covariance of a view, W_vW_vᵀ + Ψ_v, or that between two views, W_vW_wᵀ.
 
     Parameters
@@ -334,5 +315,5 @@ def get_covariance(self: JointModel, view: str, other: str | None = None) -> Arr
         In squared units of the features.
     """
     slices = self._model.specification.slices
-    left = slices[self._number(view)]
-    return covariance_of(self._model, left, None if other is None else slices[self._number(other)])
+    left = slices[number_of(self, view)]
+    return covariance_of(self._model, left, None if other is None else slices[number_of(self, other)])

@@ -22,23 +22,29 @@ from dlatent.gaussian.views import Parts
 from dlatent.models import task as tasks
 from dlatent.models import view_methods
 from dlatent.models.callbacks import Callback
-from dlatent.models.docstrings import described
-from dlatent.models.feature_methods import drawn
 from dlatent.models.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, Views
-from dlatent.models.row_methods import RowsRun
-from dlatent.models.scikit import available_if
+from dlatent.models.linear import drawn
+from dlatent.models.map_rows import RowsRun
+from dlatent.models.model import available_if
 from dlatent.models.target_methods import decisions, may_have_classes, output_variance, predicted, targets_of
-from dlatent.models.task import FitRun
-from dlatent.models.view_rows import Given, Targets, mapped, new_samples, sets_of
-from dlatent.models.views import JointModel, JointSamples
+from dlatent.models.views import (
+    Given,
+    Joint,
+    JointSamples,
+    Targets,
+    mapped,
+    new_samples,
+    number_of,
+    sets_of,
+    view_names,
+)
 from dlatent.solvers.plan import Plan
 
-M = TypeVar("M", bound=JointModel)
+M = TypeVar("M", bound=Joint)
 
 
-@described
 def plan(
-    self: JointModel,
+    self: Joint,
     views: Views,
     y: Targets = None,
     *,
@@ -61,7 +67,6 @@ def plan(
     return tasks.plan(self._task(views, y=y, labelled=labelled, correspondence=correspondence, on=on), client)
 
 
-@described
 def fit(
     self: M,
     views: Views,
@@ -93,7 +98,7 @@ def fit(
         one class, the lengths differ, or a sample has only some of its targets.
     """
     task = self._task(views, y=y, labelled=labelled, correspondence=correspondence, on=on)
-    return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
+    return tasks.run(task, tasks.FitRun(client, callbacks, checkpoint, resume), self)
 
 
 def joint_outputs(
@@ -116,9 +121,7 @@ def joint_classes(
     return form(rule.log_probabilities(z, about.covariance))
 
 
-def predictions(
-    model: JointModel, samples: Given, client: Where, form: Any = np.asarray, name: str = "decision"
-) -> Any:
+def predictions(model: Joint, samples: Given, client: Where, form: Any = np.asarray, name: str = "decision") -> Any:
     """What is made of the log-probabilities (N, C) of classes, or the means (N, L) of other targets."""
     targets, rule = targets_of(model), model._model.predictor()
     function: Callable[..., Array] = partial(joint_classes, rule=rule, form=form)
@@ -129,9 +132,8 @@ def predictions(
 
 
 @available_if(may_have_classes)
-@described
 def predict_proba(
-    self: JointModel, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+    self: Joint, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
 ) -> Rows:
     """Probabilities of the classes given the views that a sample has; see SupervisedPPCA.predict_proba.
 
@@ -149,9 +151,8 @@ def predict_proba(
     return cast(Rows, predictions(self, new_samples(self, views, correspondence, on), client, np.exp, "probabilities"))
 
 
-@described
 def decision_function(
-    self: JointModel, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+    self: Joint, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
 ) -> Rows:
     """For class labels what decides between them; else E[y|x] = b + A E[z|x] given the views x of a sample.
 
@@ -165,9 +166,8 @@ def decision_function(
     return cast(Rows, decisions(targets_of(self), values))
 
 
-@described
 def predict(
-    self: JointModel,
+    self: Joint,
     views: Views,
     *,
     correspondence: Pairing = None,
@@ -199,10 +199,7 @@ def predict(
     return values, cast(xr.DataArray, means).copy(data=each[pattern]).rename("variance")
 
 
-@described
-def predictive_variance(
-    self: JointModel, from_view: str | Sequence[str] | None = None, to_view: str | None = None
-) -> Array:
+def predictive_variance(self: Joint, from_view: str | Sequence[str] | None = None, to_view: str | None = None) -> Array:
     """Variance of each target given some of the views, or of each feature of a view given another.
 
     Parameters
@@ -227,13 +224,12 @@ def predictive_variance(
         if not isinstance(from_view, str):
             raise DataError(f"from_view is {from_view!r}; name the one view from which {to_view!r} is predicted")
         return view_methods.predictive_variance(self, from_view, to_view)
-    names = self.view_names_ if from_view is None else (from_view,) if isinstance(from_view, str) else from_view
-    return output_variance(fitted, tuple(sorted({self._number(name) for name in names})))
+    names = view_names(self) if from_view is None else (from_view,) if isinstance(from_view, str) else from_view
+    return output_variance(fitted, tuple(sorted({number_of(self, name) for name in names})))
 
 
-@described
 def sample(
-    self: JointModel, n_samples: int = 1, *, random_state: Seed = None
+    self: Joint, n_samples: int = 1, *, random_state: Seed = None
 ) -> tuple[dict[str, npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
     """Draw samples that have every view, and their targets.
 
@@ -244,7 +240,6 @@ def sample(
     targets : ndarray of shape (n_samples, n_targets)
         In units of the targets.
     """
-    fitted = self._model
-    rows, slices = drawn(fitted, n_samples, random_state), fitted.specification.slices
-    views = {name: rows[:, at] for name, at in zip(self.view_names_, slices, strict=False)}
+    rows, slices = drawn(self._model, n_samples, random_state), self._model.specification.slices
+    views = {name: rows[:, at] for name, at in zip(view_names(self), slices, strict=False)}
     return views, targets_of(self).encoding.decode(rows[:, slices[-1]])

@@ -1,34 +1,36 @@
-"""Models of several views of which samples may lack some: what is to be fitted, and what comes of it."""
+"""Samples of several views of which they may lack some: those to be fitted, and new ones of a fitted model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, AxisLabels, DataSource
+from dlatent.arrays import Array, AxisLabels, Block, DataSource, Grid
+from dlatent.engine.connect import connect
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.fitted.fit import INITIAL_MEAN
+from dlatent.fitted.grid import cells_named
 from dlatent.fitted.labels import ViewLabels
-from dlatent.fitted.linear import JointGaussian, SharedNoise
+from dlatent.fitted.linear import JointGaussian
 from dlatent.fitted.target_values import as_array
 from dlatent.fitted.targets import EncodedTargets
 from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
-from dlatent.gaussian.likelihood import block_view_means
+from dlatent.gaussian.likelihood import JointRequest, PartsFunction, block_results, block_view_means, of_view
 from dlatent.gaussian.moments import representable
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.views import Arrangement, count_empty_views
-from dlatent.models.features import KnownFeatures, view_feature_names
-from dlatent.models.hyperparameters import SHARED, GraphSolver, choice, model, parameter
-from dlatent.models.inputs import Names, Pairing, Views
-from dlatent.models.joint_views import joined_rows, named, pairing, without_labels
-from dlatent.models.map_rows import open_input
+from dlatent.models.callbacks import shown
+from dlatent.models.inputs import KnownFeatures, Names, Pairing, Rows, TargetsLike, Views
+from dlatent.models.joint_views import joined_rows, named, without_labels
+from dlatent.models.labelled import open_input, plain_rows
+from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.model import Model
 from dlatent.models.table import table_fields, task_of
 from dlatent.models.task import FitTask, far_shift
@@ -37,6 +39,12 @@ from dlatent.solvers.solution import Solution
 from dlatent.stores.joint import JointSource, Table, joint
 from dlatent.stores.rows import open_made
 
+Joint: TypeAlias = Model[JointGaussian]
+"""A model of several views."""
+Targets: TypeAlias = "TargetsLike | Mapping[str, TargetsLike]"
+"""Targets of all joint samples, or of the rows of one view by its name."""
+Given: TypeAlias = "tuple[str, Any] | JointSamples"
+"""Name and data of a view that is given alone, or joint samples."""
 TARGETS = "targets"
 """The name of the view that the encoded targets are."""
 
@@ -69,19 +77,19 @@ def opened(
         several = isinstance(view, xr.DataArray) and view.ndim > 2 and not grid
         dim = on if several and isinstance(on, str) and on in view.dims else None
         try:
-            sources[name] = open_input(without_labels(view, on), dim=dim, known=grid)[0]
+            sources[name] = open_input(without_labels(view, on), dim=dim, known=grid)
         except DataError as error:
             raise type(error)(f"view {name!r}: {error}") from error
     return data, sources
 
 
-def samples_to_fit(model: Model, views: Views, correspondence: Pairing, on: Names) -> JointSamples:
+def samples_to_fit(model: Model[Any], views: Views, correspondence: Pairing, on: Names) -> JointSamples:
     """The joint samples of views to be fitted.  Errors: DataError."""
     model._check()
     data, sources = opened(views, on)
     if len(sources) < 2:
         raise DataError(f"there is {len(sources)} view; a correspondence is between two or more")
-    table = joined_rows(pairing(views, correspondence, on), on, data, sources)
+    table = joined_rows(views, correspondence, on, data, sources)
     rows, features, k = len(table), sum(source.shape[1] for source in sources.values()), int(model.n_components)
     if k >= min(rows, features):
         raise DataError(
@@ -92,7 +100,7 @@ def samples_to_fit(model: Model, views: Views, correspondence: Pairing, on: Name
 
 
 def view_task(
-    model: Model, samples: JointSamples, targets: EncodedTargets | None = None, *, shared: bool = True,
+    model: Model[Any], samples: JointSamples, targets: EncodedTargets | None = None, *, shared: bool = True,
     fixed: bool = False,
 ) -> FitTask:  # fmt: skip
     """The task of a model of joint samples, whose last view are the targets where there are some.
@@ -193,102 +201,109 @@ def with_target_view(
     return JointSamples({**samples.sources, TARGETS: source}, np.column_stack([samples.table, column]))
 
 
-COMPONENTS = replace(
-    SHARED["n_components"],
-    text="K, the number of latent variables; less than the numbers of samples and of features of all views.",
-)
-SOLVER = choice(
-    GraphSolver,
-    'How the maximum is found.  "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D² for '
-    'each set of views that occurs) and "krylov" (about ten passes, D·K); "em" is textbook EM from random loadings.',
-)
-NOISE_FLOOR = replace(
-    SHARED["noise_floor"],
-    text="Smallest noise variance of a view, as a fraction of the mean variance of its features; what is less than "
-    "rounding counts as that.",
-)
+def view_names(model: Joint) -> tuple[str, ...]:
+    """Names of the views of a fitted model."""
+    return tuple(model._model.labels.views)
 
 
-@model
-class JointModel(Model):
-    """A model x_v = W_v z + μ_v + ε_v of several views v, of which samples may lack some."""
+def number_of(model: Joint, view: str) -> int:
+    """The number of a view of a fitted model.  Errors: DataError where there is none of this name."""
+    names = view_names(model)
+    if view not in names:
+        raise DataError(f"{view!r} is no view of the model; it was fitted to {', '.join(map(repr, names))}")
+    return names.index(view)
 
-    n_components: int = parameter(COMPONENTS, default=2, kw_only=False)
-    solver: str = parameter(SOLVER, default="auto")
-    noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
 
-    @property
-    def _model(self) -> JointGaussian:
-        """The fitted model."""
-        model = self._fitted().model
-        assert isinstance(model, JointGaussian)
-        return model
+def known_view(model: Joint, view: str) -> KnownFeatures:
+    """What the model asks of new data of a view."""
+    width, labels = model._model.view_sizes[number_of(model, view)], model._model.labels.views[view]
+    place = model._fitted().place
+    return KnownFeatures(type(model).__name__, width, labels.features, view, grid=labels.grid, place=place)
 
-    def _number(self, view: str) -> int:
-        """The number of a view.  Errors: DataError where there is none of this name."""
-        if view not in self.view_names_:
-            known = ", ".join(map(repr, self.view_names_))
-            raise DataError(f"{view!r} is no view of the model; it was fitted to {known}")
-        return self.view_names_.index(view)
 
-    def _known_view(self, view: str) -> KnownFeatures:
-        """What the model asks of new data of a view."""
-        width, labels = self._model.view_sizes[self._number(view)], self._model.labels.views[view]
-        place = self._fitted().place
-        return KnownFeatures(type(self).__name__, width, labels.features, view, grid=labels.grid, place=place)
+def new_samples(model: Joint, views: Views, correspondence: Pairing, on: Names, y: Targets = None) -> Given:
+    """A view alone, or joint samples, with their targets where these are given.
 
-    def _by_view(self, values: npt.NDArray[Any]) -> dict[str, Any]:
-        """Noise variances, or what is known of each, by view: one of all features, or an array."""
-        cuts = zip(self.view_names_, self._model.specification.noise_slices, strict=False)
-        shared = isinstance(self._model.noise, SharedNoise)
-        return {name: values[at][0].item() if shared else values[at] for name, at in cuts}
+    Errors: NotFittedError; DataError for targets of models that have none.
+    """
+    targets = model._model.targets
+    if y is None:
+        data = named(views)
+        return next(iter(data.items())) if len(data) == 1 else joint_samples(model, views, correspondence, on)
+    if targets is None:
+        raise DataError(f"{type(model).__name__} has no targets; leave out y, or fit CorrespondenceSupervisedPPCA")
+    samples = joint_samples(model, views, correspondence, on)
+    y, labels, count, row_of_sample = targets_of_samples(y, samples)
+    rows = targets.encoding.encode(plain_rows(y, labels), count)
+    return with_target_view(samples, rows, rows.shape[1], ~np.isnan(rows[:, 0]), row_of_sample)
 
-    @property
-    def n_components_(self) -> int:
-        """int: K."""
-        return len(self._model.component)
 
-    @property
-    def view_names_(self) -> tuple[str, ...]:
-        """tuple of str: Names of the views."""
-        return tuple(self._model.labels.views)
+def joint_samples(model: Joint, views: Views, correspondence: Pairing, on: Names) -> JointSamples:
+    """Joint samples of new data; those of one view are its rows."""
+    data, sources = opened(views, on, model._model.labels.views)
+    for name in sources:
+        number_of(model, name)
+    for name, source in sources.items():
+        known_view(model, name).check(source.shape, source.labels.features)
+    if len(sources) == 1:
+        return JointSamples(sources, np.arange(next(iter(sources.values())).shape[0])[:, None])
+    return JointSamples(sources, joined_rows(views, correspondence, on, data, sources))
 
-    @property
-    def components_(self) -> dict[str, Array]:
-        """dict of ndarray of shape (n_components, n_features of the view): For each view W_vᵀ, loadings in units of its
-        features."""
-        fitted = self._model
-        cuts = zip(self.view_names_, fitted.specification.slices, strict=False)
-        return {name: fitted.loadings[at].T for name, at in cuts}
 
-    @property
-    def mean_(self) -> dict[str, Array]:
-        """dict of ndarray of shape (n_features of the view,): For each view μ_v."""
-        fitted = self._model
-        return {name: fitted.mean[at] for name, at in zip(self.view_names_, fitted.specification.slices, strict=False)}
+def mapped(
+    model: Joint, samples: Given, function: PartsFunction, name: str, columns: str = "", names: Any = None, *,
+    run: RowsRun, **axis: Any,
+) -> Rows | str:  # fmt: skip
+    """A function of samples: of those of one view in the kind of its data, or into the store `out`; of joint samples as
+    a DataArray in the order of their table, with their rows in each view as coordinates."""
+    fitted = model._model
+    if not isinstance(samples, JointSamples):
+        view, data = samples
+        number, parameters = number_of(model, view), fitted.parameters
+        rows = partial(
+            of_view, function=function, view=number, parameters=parameters, specification=fitted.specification
+        )
+        known = known_view(model, view)
+        return map_rows(data, rows, known, run, columns=columns, names=names, name=name, **axis)
+    if run.out is not None:
+        raise DataError("out is for the scores of one view without targets; others come in memory")
+    sources, table = samples
+    numbers, source = _numbers(model, samples), joint(sources, table)
+    about = arrangement(source, numbers, fitted.specification.sizes)
+    patterns = tuple(tuple(numbers[view] for view in pattern) for pattern in source.patterns)
+    request = JointRequest(function, fitted.parameters, fitted.specification, patterns, about)
+    local = "serial" if source.in_memory else run.client
+    values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
 
-    @property
-    def noise_variance_(self) -> dict[str, float]:
-        """dict of float: For each view σ_v², in squared units of its features."""
-        return self._by_view(self._model.noise.variance)
+    def take(pieces: tuple[tuple[int, Array], ...]) -> None:
+        for start, piece in pieces:
+            values[source.order[start : start + len(piece)]] = piece
 
-    @property
-    def at_floor_(self) -> dict[str, bool]:
-        """dict of bool: For each view, whether its noise variance is at its floor."""
-        return self._by_view(self._model.noise.at_floor)
+    grids: dict[str | None, Grid | None] = {name: each.labels.grid for name, each in sources.items()}
+    with connect(source, client=local, cache_bytes=0) as session, shown(session, "joint rows"), cells_named(grids):
+        session.deliver(Pass(_placed_results, request, name="joint rows"), take)
+    places = enumerate(name for name in sources if name in view_names(model))
+    coordinates = {f"row_{name}": ("sample", table[:, at]) for at, name in places}
+    labels = {} if names is None else {columns: names}
+    dims = ("sample",) if names is None else ("sample", columns)
+    return xr.DataArray(values, dims=dims, coords={**labels, **coordinates}, name=name)
 
-    @property
-    def view_samples_(self) -> dict[str, int]:
-        """dict of int: For each view the number of samples that have it."""
-        return dict(zip(self.view_names_, self._model.view_samples.tolist(), strict=False))
 
-    @property
-    def n_features_in_(self) -> int:
-        """int: Number of features of all views."""
-        return len(self._model.mean)
+def _placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Array], ...]:
+    return tuple((block.start, rows) for rows in block_results(block, request))
 
-    @property
-    def feature_names_in_(self) -> dict[str, npt.NDArray[np.object_]]:
-        """dict of ndarray: For each view whose data had names, those of its features."""
-        views = self._model.labels.views.items()
-        return view_feature_names(self, {name: labels.features for name, labels in views})
+
+def _numbers(model: Joint, samples: JointSamples) -> list[int]:
+    """The number of each of their views in the model."""
+    names = [view.name for view in model._model.specification.views]
+    return [names.index(name) for name in samples.sources]
+
+
+def sets_of(
+    model: Joint, samples: JointSamples
+) -> tuple[npt.NDArray[np.bool_], list[tuple[int, ...]], npt.NDArray[np.int64]]:
+    """The sets of views that occur (sets, views), the same as numbers in the model, and the set of each sample."""
+    sets, pattern = np.unique(samples.table >= 0, axis=0, return_inverse=True)
+    numbers = _numbers(model, samples)
+    patterns = [tuple(number for number, present in zip(numbers, line, strict=True) if present) for line in sets]
+    return sets, patterns, pattern.ravel()

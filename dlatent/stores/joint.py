@@ -20,8 +20,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, BlockSource, DataSource, Features
 from dlatent.errors import DataError
-from dlatent.gaussian.kernel import stacked
 from dlatent.gaussian.views import empty_rows, found_bad
+from dlatent.operators.sparse import stacked
 from dlatent.stores.partition import wanted_bytes
 from dlatent.stores.places import read_places
 from dlatent.stores.rows import ArrayRows, Rows

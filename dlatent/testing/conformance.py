@@ -30,8 +30,8 @@ from sklearn.base import clone
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError, DlatentError, StoreError
+from dlatent.models.model import NotFittedError
 from dlatent.models.saved import load
-from dlatent.models.scikit import NotFittedError
 
 TIGHT, HEIGHT = 1e-5, 1e-9
 """Relative agreement of parameters, which are known to the root of rounding at a maximum, and of log-likelihoods."""

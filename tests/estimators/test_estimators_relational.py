@@ -233,7 +233,7 @@ def test_what_samples_without_targets_do_not_allow_is_refused(monkeypatch):
         RelationalSupervisedPPCA(2, solver="krylov").plan(X, y, graph=GRAPH)
     assert RelationalSupervisedPPCA(2, solver="krylov").plan(X, Y, graph=GRAPH).solver == "krylov"
     model = RelationalSupervisedPPCA(2).fit(X, Y, graph=GRAPH)
-    monkeypatch.setattr("dlatent.models.precision_methods.EXACT_SAMPLES", 59)
+    monkeypatch.setattr("dlatent.models.between.EXACT_SAMPLES", 59)
     for use in (lambda: model.plan(X, y, graph=GRAPH), lambda: model.log_likelihood(X, y, GRAPH)):
         with pytest.raises(DataError, match="done up to 59 samples: use SupervisedPPCA without"):
             use()

@@ -24,6 +24,7 @@ from dlatent.solvers.mixture.statistics import (
     mixture_slope,
 )
 from dlatent.solvers.planner import make_plan
+from dlatent.stores.open import open_data
 from tests.oracles.dense import DenseModel, latent_given, numerical_gradient
 from tests.oracles.mixture import joint_log_densities, mixture_log_densities, simulate_mixture
 
@@ -154,7 +155,7 @@ def test_no_direction_leads_up_from_the_maximum(own_noise):
 def by_the_route(data, specification):
     """A mixture by its own route, which the planner does not take for one component."""
     model = PPCAMixture(specification.n_components, 1, tol=1e-13, max_iter=300, noise_floor=1e-6)
-    task = replace(model._task(data), specification=specification, family=Mixtures(1, 2))
+    task = replace(model._task(open_data(data)), specification=specification, family=Mixtures(1, 2))
     with connect(task.source, client="serial") as session:
         plan = make_plan(task, session.available)
         return MixtureSolver().fit(task, plan, data.mean(axis=0), session.run)

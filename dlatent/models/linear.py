@@ -1,0 +1,145 @@
+"""Models of one table with loadings of its features, and what they say of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import Array
+from dlatent.containers import refuse_mask
+from dlatent.errors import DataError
+from dlatent.fitted.grid import over_features
+from dlatent.fitted.linear import LinearGaussian
+from dlatent.fitted.room import FACTORS, require_room
+from dlatent.models import row_methods
+from dlatent.models.hyperparameters import model
+from dlatent.models.inputs import ScoresLike, Seed, require_order
+from dlatent.models.labelled import unwrap
+from dlatent.models.model import Model
+
+
+@model
+class LinearModel(Model[LinearGaussian]):
+    """A model x = Wz + μ + ε of one table of samples × features."""
+
+    n_components_, n_components_effective_ = row_methods.n_components_, row_methods.n_components_effective_
+    noise_variance_, at_floor_ = row_methods.noise_variance_, row_methods.at_floor_
+    explained_variance_ = row_methods.explained_variance_
+    explained_variance_ratio_ = row_methods.explained_variance_ratio_
+    n_features_in_, feature_names_in_ = row_methods.n_features_in_, row_methods.feature_names_in_
+    score_samples, score = row_methods.score_samples, row_methods.score
+    impute_variance = row_methods.impute_variance
+
+    @property
+    def components_(self) -> Array:
+        """ndarray of shape (n_components, n_features): Wᵀ, loadings in units of the features; rows in decreasing order
+        of explained variance."""
+        return self._model.loadings.T
+
+    @property
+    def mean_(self) -> Array:
+        """ndarray of shape (n_features,): μ, in units of the features."""
+        return self._model.mean
+
+    def inverse_transform(self, Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
+        """What the model expects of the features for given latent variables, E[x|z] = Wz + μ.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+            In units of the features.  A DataArray over the dimensions of the features where the fit had several of
+            them, and where it had a DataArray and `Z` is one.
+
+        Raises
+        ------
+        DataError
+            For another number of components, or for their labels in another order.
+        """
+        fitted, scores = self._model, latent(self, Z, self._model.component)
+        return over_features(np.asarray(scores @ fitted.loadings.T + fitted.mean), fitted.labels.known, Z)
+
+    def get_covariance(self) -> Array:
+        """The model's covariance of the features, C = WWᵀ + Ψ.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+            In squared units of the features.
+        """
+        return covariance_of(self._model, self._model.features)
+
+    def get_precision(self) -> Array:
+        r"""The inverse of `get_covariance`, with the noise Ψ, σ²I or diag ψ.
+
+        .. math:: C^{-1} = \Psi^{-1} - \Psi^{-1} W (I + W^\top \Psi^{-1} W)^{-1} W^\top \Psi^{-1}
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+            In units of the features to the power of −2.
+        """
+        fitted = self._model
+        loadings = fitted.parameters.loadings[fitted.features]
+        instead = "use its formula in the documentation instead, whose factors are features × components"
+        require_room(len(loadings), len(loadings), "the precision of the features", instead)
+        noise = fitted.specification.per_feature(fitted.parameters.noise_variance)[fitted.features]
+        white = loadings / np.sqrt(noise)[:, None]
+        factor = np.linalg.cholesky(np.eye(white.shape[1]) + white.T @ white)
+        explained = np.linalg.solve(factor, (white / np.sqrt(noise)[:, None]).T)
+        precision = np.asarray(-explained.T @ explained)
+        precision.flat[:: len(noise) + 1] += 1.0 / noise
+        return precision
+
+
+def sample(
+    self: LinearModel, n_samples: int = 1, *, random_state: Seed = None
+) -> npt.NDArray[np.float64] | xr.DataArray:
+    """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε.
+
+    Returns
+    -------
+    array of shape (n_samples, n_features)
+        In units of the features; a DataArray over the dimensions of the features where the fit had several of them.
+    """
+    fitted = self._model
+    return over_features(drawn(fitted, n_samples, random_state), fitted.labels.known)
+
+
+def drawn(fitted: Any, n_samples: int, random_state: Seed) -> Array:
+    """Samples of all stacked features, whose covariance is divided by the precision of a row."""
+    rng, p = np.random.default_rng(random_state), fitted.parameters
+    z = rng.standard_normal((n_samples, p.loadings.shape[1]))
+    noise = np.sqrt(fitted.specification.per_feature(p.noise_variance))
+    rows = np.asarray(z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise)
+    precision = fitted.row_precision
+    return rows if precision == 1.0 else np.asarray(p.mean + (rows - p.mean) / np.sqrt(precision))
+
+
+def latent(model: Model[Any], Z: ScoresLike, component: Any) -> npt.NDArray[Any]:
+    """Latent variables (n, K) that a user gives, in the order of the components.
+
+    Errors: DataError for another number of components, or for labels in another order.
+    """
+    unwrapped = unwrap(Z)
+    scores = refuse_mask(unwrapped.data, "Z")
+    if scores.ndim != 2 or scores.shape[1] != len(component):
+        raise DataError(f"the scores have shape {scores.shape}; expected samples × {len(component)} components")
+    if unwrapped.labels is not None:
+        for names in (component, model.get_feature_names_out()):
+            require_order(names, unwrapped.labels.features, "the labels of the components")
+    return scores
+
+
+def covariance_of(fitted: Any, features: slice, other: slice | None = None) -> Array:
+    """The model's covariance of some of the stacked features, or that between them and others."""
+    loadings = fitted.parameters.loadings
+    left, right = loadings[features], loadings[features if other is None else other]
+    require_room(len(left), len(right), "the covariance of the features", FACTORS)
+    covariance = np.asarray(left @ right.T)
+    if other is None or other == features:
+        noise = fitted.specification.per_feature(fitted.parameters.noise_variance)[features]
+        covariance.flat[:: len(left) + 1] += noise
+    return covariance
