@@ -24,6 +24,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -121,13 +122,19 @@ class CheckedStore(WrapperStore[Store]):
         self.bytes_read += len(chunk)
         return chunk
 
+    async def get_partial_values(self, prototype: BufferPrototype, key_ranges: Any) -> list[Buffer | None]:
+        """Several values, each as by `get`."""
+        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+
     async def _got(self, key: str, prototype: BufferPrototype, part: ByteRequest | None = None) -> Buffer | None:
         """What the store has, tried again where a server is busy; None where it says that there is nothing."""
         reading = cast("asyncio.Task[Any]", asyncio.current_task())
         _reading.add(reading)
         try:
             kind = "" if key.rpartition("/")[2] in DOCUMENTS else "the chunk "
-            place = f"{kind}{key} of {root_of(self)}"
+            place, file = f"{kind}{key} of {root_of(self)}", _local_file(self._store, key)
+            if file is not None and not file.is_file() and file.exists() and not file.is_dir():
+                raise StoreError(f"{place} is a pipe, a socket or a device, which has no end; {COPY_AGAIN}")
             return await persistent(partial(self._store.get, key, prototype, part), self._store, place)
         except asyncio.CancelledError as error:
             raise StoreError(f"reading {root_of(self)} was interrupted; run again") from error
@@ -244,6 +251,13 @@ def root_of(store: Store) -> str:
     if isinstance(store, FsspecStore):
         return masked(str(_filesystem(store).unstrip_protocol(store.path)))
     return masked(str(store))
+
+
+def _local_file(store: Store, key: str) -> Path | None:
+    """The file of a key in a store on a disk."""
+    if isinstance(store, LocalStore):
+        return store.root / key
+    return Path(store.path, key) if isinstance(store, FsspecStore) and "file" in protocols_of(store) else None
 
 
 def protocols_of(store: Store) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from dlatent.errors import StoreError, cause
@@ -112,7 +113,7 @@ class Checkpoint:
         return (result,)
 
     def record(self, work: Any, result: Any) -> None:
-        """Add the result of some work, which other processes can recall when this returns."""
+        """Add the result of some work, which is on the disk or in the object store when this returns."""
         self._files.write(ENTRY.format(self._next), encode((fingerprint(work), result)))
         self._next += 1
 
@@ -269,17 +270,21 @@ class _Files:
             raise unreachable(self.place, error) from cause(error)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file."""
+        """Write a file, on the disk when this returns."""
         try:
             if self._local is None:
                 self._system.pipe_file(f"{self._root}/{name}", content)
                 return
             unfinished = self._local / f"{name}{UNFINISHED}"
             try:
-                unfinished.write_bytes(content)
+                with open(unfinished, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
                 unfinished.replace(self._local / name)
             finally:
                 unfinished.unlink(missing_ok=True)
+            _sync(self._local)
         except Exception as error:
             raise StoreError(
                 f"cannot write the checkpoint {self.place}: {error}; make room, check the address and your right to"
@@ -304,3 +309,12 @@ class _Files:
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             self._asked("rm_file", f"{self._root}/{name}")
+
+
+def _sync(directory: Path) -> None:
+    """Put the names of a directory on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

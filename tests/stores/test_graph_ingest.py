@@ -96,7 +96,7 @@ def test_what_is_ingested_is_what_opens(
     with pytest.MonkeyPatch.context() as patch:
         if small:  # blocks of one row, and of one pair
             patch.setattr(ingesting, "BATCH_BYTES", 1)
-            patch.setattr(directions, "BLOCK_BYTES", 3)
+            patch.setattr(directions, "BLOCK_ENTRIES", 3)
             patch.setattr(directions, "BLOCK_PAIRS", 2)
         expected = opened_or_refused(source, direction, form)
         if isinstance(expected, str):

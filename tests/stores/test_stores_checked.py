@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -15,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import xarray as xr
 import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.storage import MemoryStore, ZipStore
 
 import dlatent
-from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels
+from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels, rechunk, verify
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
@@ -337,3 +339,30 @@ def test_after_an_interrupted_read_the_process_goes_on_and_ends(tmp_path: Path) 
     assert ended.returncode == 0, ended.stderr
     assert set(ended.stdout.splitlines()) == {"interrupted True ['a.zarr']"}
     assert len(ended.stdout.splitlines()) == (os.cpu_count() or 1) + 4
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda place: place.symlink_to("/dev/zero")], ids=["pipe", "device"])
+@pytest.mark.parametrize("member", ["zarr.json", "c/3/0"])
+def test_what_is_no_file_is_not_opened(make: Callable[[Path], None], member: str, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((40, 3)), chunks=(10, 3))
+    (tmp_path / "a.zarr" / member).unlink()
+    make(tmp_path / "a.zarr" / member)
+    message = rf"{member} of .*a\.zarr is a pipe, a socket or a device"
+    for place in (tmp_path / "a.zarr", f"file://{tmp_path}/a.zarr", f"local://{tmp_path}/a.zarr"):
+        with pytest.raises(StoreError, match=message):
+            open_data(place).blocks[0].load()
+    with pytest.raises(StoreError, match=message):
+        rechunk(tmp_path / "a.zarr", tmp_path / "b.zarr")
+    if member != "zarr.json":
+        with pytest.raises(StoreError, match=message):
+            read_labels(tmp_path / "a.zarr")
+        assert re.search(message, verify(tmp_path / "a.zarr").damages[0])
+
+
+def test_a_dataset_with_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    data = xr.Dataset({"x": (("time", "place"), np.random.default_rng(0).normal(size=(40, 3)))}).chunk(time=10)
+    data.to_zarr(tmp_path / "a.zarr", consolidated=False)
+    (tmp_path / "a.zarr/x/c/3/0").unlink()
+    os.mkfifo(tmp_path / "a.zarr/x/c/3/0")
+    with pytest.raises(StoreError, match=r"c/3/0 of .*a\.zarr is a pipe"):
+        dlatent.PPCA(1).fit(tmp_path / "a.zarr", dim="time")

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dlatent.arrays import Integers
 from dlatent.errors import DataError
 from dlatent.stores.graph.adjacency import without
-from dlatent.stores.ingest.matrices import TripleSpill, row_cuts
+from dlatent.stores.ingest.matrices import row_cuts
 from dlatent.stores.sparse import csr
 
 Direction = Literal["symmetrise", "common_neighbours", "undirected"]
@@ -39,8 +40,8 @@ ENTRIES_DIFFER = (
     "there); a precision is symmetric: where it is but for rounding, give (Δ + Δ.T) / 2"
 )
 
-BLOCK_BYTES = 1 << 24
-"""Bytes of a block of rows of common neighbours."""
+BLOCK_ENTRIES = 1 << 20
+"""Edges of a block of rows of common neighbours."""
 
 BLOCK_PAIRS = 1 << 22
 """Pairs of samples that are visited at once, unless one sample has more."""
@@ -123,55 +124,94 @@ def pattern(matrix: sp.csr_array) -> sp.csr_array:
     return sp.csr_array((np.ones(len(matrix.data)), matrix.indices, matrix.indptr), matrix.shape)
 
 
-def check_pairs(degrees: npt.NDArray[np.int64], most: int, place: str, way_out: str) -> None:
-    """Refuse common neighbours that would visit more than `most` pairs, Σ out-degree² + Σ in-degree².
+def check_pairs(
+    out_degree: npt.NDArray[np.int64], in_degree: npt.NDArray[np.int64], most: int, place: str, way_out: str
+) -> None:
+    """Refuse common neighbours that would visit more than `most` pairs, Σ in-degree² + Σ out-degree².
 
-    Parameters: `degrees` (2, N), out-degree and in-degree of the samples, as far as they are known.
     Errors: DataError naming the samples that make most of them.
     """
-    pairs = (degrees.astype(np.float64) ** 2).sum(axis=0)
+    pairs = out_degree.astype(np.float64) ** 2 + in_degree.astype(np.float64) ** 2
     total = float(pairs.sum())
     if total > most:
         hubs = np.argsort(pairs)[:-4:-1]
-        named = "; ".join(f"{hub} (to {degrees[0, hub]:,}, from {degrees[1, hub]:,})" for hub in hubs)
+        named = "; ".join(f"{hub} (to {out_degree[hub]:,}, from {in_degree[hub]:,})" for hub in hubs)
         raise DataError(
-            f"{place}: common neighbours would visit at least {total:,.0f} pairs of samples, more than {most:,}, "
-            "because all neighbours of a sample are joined with each other; most of them come of "
-            f"{named}; {way_out}"
+            f"{place}: common neighbours would visit {total:,.0f} pairs of samples, more than {most:,}, because all "
+            f"neighbours of a sample are joined with each other; most of them come of {named}; {way_out}"
         )
 
 
-def common_neighbours(half: Halves) -> sp.csr_array:
-    """C = [D Dᵀ + Dᵀ D ≠ 0] without its diagonal, in memory."""
-    forward, backward = pattern(half.forward), pattern(half.backward)
-    graph = sp.csr_array(forward @ backward + backward @ forward)
+def common_neighbours(half: Halves, incoming: sp.csr_array, outgoing: sp.csr_array) -> sp.csr_array:
+    """Rows of C, the edges between samples that point to a common third one, or to which one points.
+
+    C = [D Dᵀ + Dᵀ D ≠ 0] without its diagonal.
+    Parameters: `half`, rows of D (n, a) and of Dᵀ (n, b), where columns without entries may be left out; `incoming`
+    (a, N) and `outgoing` (b, N), the rows of Dᵀ and of D that their columns stand for.
+    """
+    start, forward, backward = half
+    graph = sp.csr_array(pattern(forward) @ pattern(incoming) + pattern(backward) @ pattern(outgoing))
     graph.sort_indices()
-    return pattern(without(graph))
+    return pattern(without(graph, start))
 
 
 def common_neighbour_rows(
     halves: Iterable[Halves], samples: int, most_pairs: int, directory: Path, place: str
 ) -> Iterator[sp.csr_array]:
-    """Rows of C = [D Dᵀ + Dᵀ D ≠ 0] without its diagonal, block by block; its entries are sorted in files.
+    """Rows of C, block by block; D and Dᵀ lie in files meanwhile, and memory holds what a block meets.
 
     Errors: DataError where more than `most_pairs` pairs would be visited, naming the samples that make most of them.
     """
-    folder, total = directory / "pairs", 0
-    folder.mkdir()
-    spill, degrees = TripleSpill(folder, samples, samples, np.uint8), np.zeros((2, samples), dtype=np.int64)
-    for start, forward, backward in halves:
-        here = degrees[:, start : start + forward.shape[0]]
-        here[:] = np.diff(forward.indptr), np.diff(backward.indptr)
-        pairs = np.concatenate([[0], np.cumsum((here**2).sum(axis=0))])
-        total += int(pairs[-1])
-        if total > most_pairs:
-            check_pairs(degrees, most_pairs, place, "leave such samples out, or raise most_pairs")
-        for first, last in row_cuts(pairs, BLOCK_PAIRS):
-            for rows in (forward[first:last], backward[first:last]):  # all neighbours of a row are joined
-                names, columns = np.unique(rows.indices, return_inverse=True)
-                neighbours = csr(np.ones(len(columns)), columns, rows.indptr, len(names))
-                joined = sp.coo_array(neighbours.T @ neighbours)
-                spill.add(names[joined.row], names[joined.col], 1)
-    for start, rows in spill.batches(BLOCK_BYTES):
-        rows.sum_duplicates()
-        yield pattern(without(rows, start))
+    outgoing, incoming = RowFile(directory / "forward", samples), RowFile(directory / "backward", samples)
+    for half in halves:
+        outgoing.append(half.forward)
+        incoming.append(half.backward)
+    out_degrees, in_degrees = np.diff(outgoing.indptr), np.diff(incoming.indptr)
+    check_pairs(out_degrees, in_degrees, most_pairs, place, "leave such samples out, or raise most_pairs")
+    for first, last in row_cuts(outgoing.indptr + incoming.indptr, BLOCK_ENTRIES):
+        forward, backward = outgoing.take(np.arange(first, last)), incoming.take(np.arange(first, last))
+        # For each edge of a row, the neighbours at its other end.
+        pairs = _sums(in_degrees[forward.indices], forward) + _sums(out_degrees[backward.indices], backward)
+        for start, stop in row_cuts(pairs, BLOCK_PAIRS):
+            targets, to = _narrowed(forward[start:stop])
+            sources, of = _narrowed(backward[start:stop])
+            yield common_neighbours(Halves(first + start, to, of), incoming.take(targets), outgoing.take(sources))
+
+
+class RowFile:
+    """The pattern of a sparse matrix (N, N) in a file: column indices row after row; the row pointers are in memory."""
+
+    def __init__(self, path: Path, samples: int) -> None:
+        self._path, self._samples = path, samples
+        self._dtype = np.dtype(np.int32 if samples <= np.iinfo(np.int32).max else np.int64)
+        self.indptr = np.zeros(samples + 1, dtype=np.int64)
+        self._filled = 0
+        path.touch()
+
+    def append(self, rows: sp.csr_array) -> None:
+        """Add the next rows."""
+        after = self._filled + int(rows.shape[0])
+        self.indptr[self._filled + 1 : after + 1] = self.indptr[self._filled] + rows.indptr[1:]
+        self._filled = after
+        with self._path.open("ab") as stream:
+            stream.write(rows.indices.astype(self._dtype).tobytes())
+
+    def take(self, wanted: Integers) -> sp.csr_array:
+        """The rows `wanted`, in that order."""
+        counts = self.indptr[wanted + 1] - self.indptr[wanted]
+        pointers = np.concatenate([[0], np.cumsum(counts)])
+        places = np.repeat(self.indptr[wanted] - pointers[:-1], counts) + np.arange(pointers[-1])
+        # A mapping is opened anew for each block, so that its pages do not stay in memory.
+        stored = np.memmap(self._path, dtype=self._dtype, mode="r") if len(places) else np.empty(0, self._dtype)
+        return csr(np.ones(len(places)), np.asarray(stored[places]), pointers, self._samples)
+
+
+def _sums(values: Integers, rows: sp.csr_array) -> npt.NDArray[np.int64]:
+    """Sums of the values of all entries before each row, and of all."""
+    return np.concatenate([[0], np.cumsum(values)])[rows.indptr]
+
+
+def _narrowed(rows: sp.csr_array) -> tuple[Integers, sp.csr_array]:
+    """The columns in which rows have entries, and the rows with these columns only."""
+    columns = np.unique(rows.indices)
+    return columns, csr(rows.data, np.searchsorted(columns, rows.indices), rows.indptr, len(columns))

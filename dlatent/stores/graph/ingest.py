@@ -117,9 +117,8 @@ def ingest_graph(
 ) -> GraphReport:
     """Write a graph of any size as a symmetric adjacency matrix in a Zarr store, which `open_graph` opens unchecked.
 
-    Edges are read in pieces, sorted by row in temporary files beside the destination (about 50 bytes an edge, and 35 a
-    pair of samples that common neighbours visit), merged and written; memory holds one piece and about 50 bytes for
-    each sample, and its label where there are labels.
+    Edges are read in pieces, sorted by row in temporary files beside the destination (about 50 bytes an edge), merged
+    and written; memory holds one piece and about 50 bytes for each sample, and its label where there are labels.
 
     Parameters
     ----------

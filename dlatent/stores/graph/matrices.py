@@ -117,9 +117,8 @@ def _of_edges(
             "most_pairs=...)"
         )
         for half in halves:
-            degrees = np.stack([np.diff(half.forward.indptr), np.diff(half.backward.indptr)])
-            check_pairs(degrees, MOST_PAIRS, place, way_out)
-            yield common_neighbours(half)
+            check_pairs(np.diff(half.forward.indptr), np.diff(half.backward.indptr), MOST_PAIRS, place, way_out)
+            yield common_neighbours(half, half.backward, half.forward)
 
     halves = [Halves(0, forward, canonical(forward.T))]
     (adjacency,) = adjacency_rows(halves, direction, common, weighted=weighted, one_order=one_order, place=place)
