@@ -19,7 +19,6 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import TestCase
 
@@ -151,10 +150,9 @@ class Preset:
     @property
     def sparse(self) -> tuple[sp.csr_array, dict[str, Any]]:
         """The features in sparse form, and the options that go with it."""
-        if not self.incomplete:
-            return sp.csr_array(self.features), {}
         places = np.nonzero(~np.isnan(self.features))
-        return sp.csr_array((self.features[places], places), shape=self.features.shape), {"missing": "unstored"}
+        rows: Any = sp.csr_array((self.features[places], places), shape=self.features.shape)
+        return rows, {"missing": "unstored"} if self.incomplete else {}
 
     def reordered(self, order: Any) -> Preset:
         """The same samples in another order."""
@@ -190,8 +188,7 @@ class Conformance:
 
     def too_many(self, preset: Preset) -> int:
         """The smallest number of components that must be refused."""
-        rows, columns = preset.features.shape
-        return int(min(rows, columns + 1))
+        return int(min(len(preset.features), preset.features.shape[1] + 1))
 
     def test_parameters_survive_cloning(self, preset: Preset) -> None:
         """Constructor arguments are kept as given, and a fit does not change them."""
@@ -293,7 +290,7 @@ class Conformance:
         """What a loaded model computes has the bits of the saved one; a path that is taken is refused."""
         model = preset.fitted
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.zarr"
+            path = f"{folder}/model.zarr"
             model.save(path)
             again = load(path)
             _refused(StoreError, lambda: model.save(path))
