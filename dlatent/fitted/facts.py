@@ -54,6 +54,8 @@ def words(facts: Facts) -> dict[str, str]:
         "passes": f"{facts['passes']} over the data by {facts['solver']}, {facts['bytes_read'] / 1e6:,.1f} MB read, "
         f"{facts['seconds']:.1f} s",
     }
+    # What a family tells in a text is said as it is.
+    lines |= {name: text for name, text in facts.items() if isinstance(text, str) and name not in ("kind", "solver")}
     if "targets" in facts:
         names = facts["targets"]
         lines["labels"] = f"{len(names)}: {', '.join(map(str, names[:SHOWN]))}{', …' if len(names) > SHOWN else ''}"

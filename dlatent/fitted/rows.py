@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Protocol, Self, TypeGuard
 
 import numpy as np
 
@@ -24,6 +24,23 @@ from dlatent.gaussian.specification import Specification
 
 RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their encoded targets (n, L') or None → (n, width) or (n,)."""
+
+
+class Rows(Protocol):
+    """What a model says of rows x (n, D), with encoded targets y (n, L') or None.
+
+    `holes` says whether NaN is a missing entry.  `shared_covariance` is the posterior covariance of all rows that have
+    the views of a pattern, None where each row has its own, which `covariances` gives (n, K²).  `posteriors` is a
+    function of the posterior means and covariances given the features, with `width` values for each row.
+    """
+
+    holes: ClassVar[bool]
+
+    def scores(self, x: Features, y: Array | None) -> Array: ...
+    def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None: ...
+    def covariances(self, x: Features, y: Array | None) -> Array: ...
+    def posteriors(self, x: Features, function: LatentFunction, width: int) -> Array: ...
+    def log_density(self, x: Features, y: Array | None) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -180,15 +197,6 @@ class KernelRows:
         noise = float(self.coordinates.parameters.noise_variance[0])
         rest = outside_log_likelihoods(outside, noise, self.features.dimension - coordinates.shape[1])
         return self.coordinates.log_density(coordinates, y) + rest
-
-
-Rows = Complete | MissingEntries | KernelRows
-"""What a model says of rows x (n, D), with encoded targets y (n, L') or None.
-
-`holes` says whether NaN is a missing entry.  `shared_covariance` is the posterior covariance of all rows that have the
-views of a pattern, None where each row has its own, which `covariances` gives (n, K²).  `posteriors` is a function of
-the posterior means and covariances given the features, with `width` values for each row.
-"""
 
 
 @dataclass(frozen=True)
