@@ -152,8 +152,10 @@ def meet_once(work: Work, groups: Sequence[Group], others: Sequence[Group]) -> t
     gained = dict[int, Any]()
     same = others[0].index == groups[0].index
 
+    function: Any = work.pass_.map
+
     def introduce(a: Block, b: Block) -> None:
-        left, right = _called(work, a, b)
+        left, right = function(a, b, work.pass_.parameters)
         for number, value in {b.index: right, a.index: left}.items():  # a block that meets itself takes the first
             # As in every fold, the first value may alias cached blocks or the parameters.
             gained[number] = _pairs(work).along(gained[number], value) if number in gained else owned(value)

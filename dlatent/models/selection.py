@@ -18,6 +18,7 @@ from sklearn.utils import get_tags
 from dlatent.arrays import AxisLabels, DataSource, Graph, Integers
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
+from dlatent.fitted.fit import FittedModel
 from dlatent.fitted.target_values import as_array
 from dlatent.fitted.targets import check_dropped_rows
 from dlatent.gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
@@ -222,7 +223,7 @@ SCORES = {
 
 @described
 def select_n_components(
-    model: Model[Any],
+    model: Model[FittedModel],
     X: Data | JointViews,
     candidates: Sequence[int],
     y: TargetsLike = None,

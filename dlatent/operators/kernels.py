@@ -106,8 +106,11 @@ def _checked(values: Array, shape: tuple[int, int]) -> Array:
 
 
 def _wide(x: Features) -> Features:
-    """Rows in float64."""
-    return x.astype(np.float64, copy=False)
+    """Rows in float64, sparse ones with indices of 32 bits, as scikit-learn takes no others for some kernels."""
+    wide = x.astype(np.float64, copy=False)
+    if not sp.issparse(wide) or wide.indices.dtype == np.int32:
+        return wide
+    return sp.csr_array((wide.data, wide.indices.astype(np.int32), wide.indptr.astype(np.int32)), shape=wide.shape)
 
 
 def products_about(x: Sequence[Features], y: Sequence[Features], shift: Array) -> Array:
@@ -173,7 +176,7 @@ def median_gamma(name: str, sample: Features) -> float:
     elif name == "rbf":
         middle = 2.0 * float(np.median(euclidean_distances(*_near_zero(sample, sample), squared=True)[pairs]))
     elif name == "laplacian":
-        middle = float(np.median(manhattan_distances(sample, sample)[pairs]))
+        middle = float(np.median(manhattan_distances(_wide(sample), _wide(sample))[pairs]))
     else:
         return 1.0
     if not middle > 0.0:

@@ -171,6 +171,7 @@ def test_what_is_no_file_where_a_member_is_begun(tmp_path: Path) -> None:
     (tmp_path / "c" / "000000.npz.part").mkdir()
     with pytest.raises(StoreError, match=f"cannot write the checkpoint {tmp_path}/c"):
         checkpoint.record("pass", 1.0)
+    checkpoint.close()
 
 
 @pytest.mark.parametrize(
