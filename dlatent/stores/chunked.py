@@ -128,21 +128,32 @@ class GrowingArray:
         self._group, self._name, self._dtype, self._attributes = group, name, dtype, attributes
         self._chunk, self._fits = chunk, fits
         self._waiting = np.empty((0, *columns), dtype=object if dtype is str else dtype)
+        self._count = 0
         self._array: ZarrArray | None = None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """Add rows; whole chunks are written, several at once."""
-        if self._dtype is str and rows.dtype.kind in "iu":
-            rows = rows.astype(str)
-        rows = np.concatenate([self._waiting, rows], dtype=self._waiting.dtype, casting="unsafe")
-        if ready := len(rows) // self._chunk * self._chunk:
-            self._write(rows[:ready])
-        self._waiting = rows[ready:].copy()
+        """Add rows; whole chunks are written, several at once where they are numbers."""
+        chunk, text = self._chunk, self._dtype is str
+        while len(rows):
+            whole = 0 if self._count or text else len(rows) // chunk * chunk
+            part, rows = np.split(rows, [whole or chunk - self._count])
+            if whole:
+                self._write(np.asarray(part, dtype=self._dtype))
+                continue
+            part = part.astype(str) if text and part.dtype.kind in "iu" else part
+            count = self._count + len(part)
+            if count > len(self._waiting):
+                self._waiting.resize((min(2 * count, chunk), *part.shape[1:]), refcheck=False)
+            self._waiting[self._count : count] = part
+            self._count = count
+            if count == chunk:
+                self.close()
 
     def close(self) -> None:
         """Write what still waits."""
-        if len(self._waiting) or self._array is None:
-            self._write(self._waiting)
+        if self._count or self._array is None:
+            self._write(self._waiting[: self._count])
+            self._count = 0
 
     def _write(self, rows: npt.NDArray[Any]) -> None:
         columns = rows.shape[1:]
@@ -150,7 +161,10 @@ class GrowingArray:
             chunk = min(len(rows), self._chunk) if self._fits else self._chunk
             chunks, shape = tuple(max(size, 1) for size in (chunk, *columns)), (0, *columns)
             self._array = new_array(self._group, self._name, shape, self._dtype, chunks, attributes=self._attributes)
-        self._array.append(rows)
+        start = self._array.shape[0]
+        self._array.resize((start + len(rows), *columns))
+        if rows.size:
+            self._array[start : start + len(rows)] = rows
 
 
 def open_to_write(location: str) -> ZarrArray:
