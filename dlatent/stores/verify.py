@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from glob import iglob
 from pathlib import PurePosixPath
 from time import perf_counter
 from typing import Any, cast
@@ -157,12 +156,19 @@ def _strays(place: str | os.PathLike[str], members: list[Node]) -> list[str]:
 
 
 def _files(place: str) -> Iterator[str]:
-    """The names of all files below a place, also in directories that are links."""
-    if (path := local_path(place)) is not None:
-        below = iglob("**", root_dir=path, recursive=True, include_hidden=True)
-        return (name for name in below if (path / name).is_file())
-    filesystem, root = filesystem_at(place)
-    return (str(name).removeprefix(root).lstrip("/") for name in filesystem.find(root))
+    """The names of all files below a place, also in directories that are links; each directory once, as links may lead
+    in a circle."""
+    if (path := local_path(place)) is None:
+        filesystem, root = filesystem_at(place)
+        yield from (str(name).removeprefix(root).lstrip("/") for name in filesystem.find(root))
+        return
+    seen = set[str]()
+    for folder, folders, files in os.walk(path, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (os.path.relpath(os.path.join(folder, name), path) for name in files)
 
 
 def _read(array: ZarrArray, report: VerifyReport) -> None:

@@ -141,6 +141,13 @@ def test_what_is_linked_is_there(places: dict[str, Path], tmp_path: Path) -> Non
     assert f"{tmp_path}/a.zarr/X: its metadata are lost; copy the store again" in verify(tmp_path / "a.zarr").damages
 
 
+def test_links_may_lead_in_a_circle(places: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(places["dense.zarr"], tmp_path / "a.zarr")
+    for name in ("back", "again"):
+        (tmp_path / "a.zarr/X" / name).symlink_to(tmp_path / "a.zarr")
+    assert verify(tmp_path / "a.zarr").damages == []
+
+
 def rewritten(document: Path, **changes: object) -> None:
     document.write_text(json.dumps(json.loads(document.read_bytes()) | changes))
 
