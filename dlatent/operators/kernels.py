@@ -106,11 +106,14 @@ def _checked(values: Array, shape: tuple[int, int]) -> Array:
 
 
 def _wide(x: Features) -> Features:
-    """Rows in float64, sparse ones with indices of 32 bits, as scikit-learn takes no others for some kernels."""
+    """Rows in float64, sparse ones with the smallest indices that hold them: scikit-learn takes no wider ones than 32
+    bits for some kernels."""
     wide = x.astype(np.float64, copy=False)
-    if not sp.issparse(wide) or wide.indices.dtype == np.int32:
+    if not sp.issparse(wide):
         return wide
-    return sp.csr_array((wide.data, wide.indices.astype(np.int32), wide.indptr.astype(np.int32)), shape=wide.shape)
+    index = sp.get_index_dtype((wide.indices, wide.indptr), maxval=max(wide.shape), check_contents=True)
+    indices, indptr = wide.indices.astype(index, copy=False), wide.indptr.astype(index, copy=False)
+    return sp.csr_array((wide.data, indices, indptr), shape=wide.shape)
 
 
 def products_about(x: Sequence[Features], y: Sequence[Features], shift: Array) -> Array:

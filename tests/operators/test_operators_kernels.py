@@ -61,6 +61,14 @@ def test_float32_rows_give_float64_kernels(name):
     np.testing.assert_allclose(found, EXPECTED[name](X, Y), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", EXPECTED)
+def test_sparse_rows_may_have_wide_indices(name):
+    wide = sp.csr_array(X)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    found = Kernel(name, gamma=0.3, coef0=0.7)(wide, sp.csr_array(Y))
+    np.testing.assert_allclose(found, EXPECTED[name](X, Y), rtol=1e-12, atol=1e-14)
+
+
 def test_rows_of_zeros_have_no_direction():
     rows = np.vstack([X[:2], np.zeros((1, 5))])
     kernel = Kernel("cosine")
