@@ -64,7 +64,7 @@ def names(folder: Path) -> list[str]:
 # Each line dies at another moment of replacing a store: in the middle of writing, complete but not yet moved, moved
 # with the old store beside it, and with the old store partly removed.
 MOMENTS = {
-    "writing": "import dlatent.stores.atomic as a; a.zarr.open_group = lambda *_, **__: die()",
+    "writing": "import dlatent.stores.atomic as a; a.Unfinished.finish = lambda *_: die()",
     "complete": "import dlatent.stores.atomic as a; a.replace = lambda *_: die()",
     "moved": "beside.remove = lambda *_: die()",
     "clearing": "beside.shutil.rmtree = lambda place, **_: (os.unlink(Path(place) / 'zarr.json'), die())",
