@@ -282,7 +282,10 @@ def bucket() -> Iterator[Bucket]:
 
 
 def _keys(address: str) -> None:
-    """Where S3 is, who asks, and how often botocore tries."""
+    """Where S3 is, who asks, and how often botocore tries; clients that another test has made are forgotten."""
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()
     os.environ |= {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
     os.environ |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "3", "AWS_EC2_METADATA_DISABLED": "true"}
 

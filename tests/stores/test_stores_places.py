@@ -89,6 +89,7 @@ def test_object_stores_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with s3_server(tmp_path) as s3:
         for name, value in s3.environment.items():
             monkeypatch.setenv(name, value)
+        type(s3.files).clear_instance_cache()
         data, model = "s3://stores/a.zarr", "s3://stores/m.zarr"
         ingest(tmp_path / "x.npy", data)
         dlatent.PPCA(2).fit(data).save(model)
