@@ -18,7 +18,7 @@ from dlatent.solvers.costs import subspace
 from dlatent.solvers.kernel import solver as kernel
 from dlatent.solvers.moments.solver import KrylovSolver
 from dlatent.stores import sinks
-from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
+from tests.solvers.test_solvers_planner import GIB, MIB, Host, problem
 from tests.tasks import make_plan
 
 REUTERS = replace(

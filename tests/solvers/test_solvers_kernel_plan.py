@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_fitting_planner import GIB, MIB, Host, problem
+from test_solvers_planner import GIB, MIB, Host, problem
 
 from dlatent import PPCA, KernelPPCA, PlanError, SupervisedPPCA
 from dlatent.solvers.costs import EXPECTED_PASSES

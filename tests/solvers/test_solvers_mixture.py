@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from dlatent import Callback, ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
 from dlatent.solvers.mixture.solver import Mixtures, subset_rows
 from dlatent.solvers.plan import Plan
-from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 from tests.law_examples import examples
 from tests.oracles.mixture import mixture_log_densities, simulate_mixture
+from tests.solvers.test_solvers_planner import GIB, MIB, Host, problem
 from tests.tasks import make_plan
 
 NOISES = pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
