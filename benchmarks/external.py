@@ -9,7 +9,7 @@ VARIABLE = "DLATENT_DATA"
 
 
 def data_file(name: str) -> Path:
-    """The file of that name. Raises FileNotFoundError with the way out."""
+    """The file of that name. Raises FileNotFoundError that says how to fix it."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         raise FileNotFoundError(f"set {VARIABLE} to a folder that holds {name}; docs/benchmarks.md says what is in it")

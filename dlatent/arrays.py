@@ -31,9 +31,9 @@ Statistic = TypeVar("Statistic")
 
 
 class Exchanged(NamedTuple):
-    """Rows that a block sent to their neighbours, `own` (n, b), and what came of it in the end, `met` (n, b)."""
+    """Rows that a block sent to their neighbours, `sent` (n, b), and what came of it in the end, `met` (n, b)."""
 
-    own: Rows
+    sent: Rows
     met: Rows
 
 

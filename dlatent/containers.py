@@ -21,7 +21,7 @@ def plain_numbers(values: Any, place: str) -> Any:
     if sp.issparse(values):
         check_parts(values, place)
         return values
-    array = as_given(values)
+    array = as_numpy(values)
     if np.ma.is_masked(array) and array.dtype.kind in "biu":
         array = array.astype(np.float64)
     return without_mask(array)
@@ -29,7 +29,7 @@ def plain_numbers(values: Any, place: str) -> Any:
 
 def without_mask(values: Any) -> Values:
     """The values, NaN where floating-point numbers were masked, None where others were."""
-    array = as_given(values)
+    array = as_numpy(values)
     if not np.ma.is_masked(array):
         return np.asarray(array)
     number = array.dtype.kind == "f"
@@ -41,7 +41,7 @@ def without_mask(values: Any) -> Values:
 def refuse_mask(values: Any, what: str) -> Values:
     """The values, none of which may be masked. Errors: DataError."""
     try:
-        array = as_given(values)
+        array = as_numpy(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} is no array ({error}); give one value for each sample") from error
     if np.ma.is_masked(array):
@@ -54,7 +54,7 @@ def refuse_mask(values: Any, what: str) -> Values:
     return np.asarray(array)
 
 
-def as_given(values: Any) -> Any:
+def as_numpy(values: Any) -> Any:
     """What NumPy makes of the values, with the mask that `numpy.asarray` forgets: also of arrays in lists, and of Dask.
 
     Errors: ValueError where the rows of a list have other lengths.

@@ -42,7 +42,7 @@ class DlatentError(Exception):
 
 
 class DataError(DlatentError, ValueError):
-    """The data, labels or a store cannot be used as given; the text names the place and the way out.
+    """The data, labels or a store cannot be used as given; the text names the place and how to fix it.
 
     `column` is the number of the feature that the text names, where it names one, and `view` the name of the view of
     several to which it belongs.
@@ -58,7 +58,7 @@ class DataTypeError(DataError, TypeError):
 
 
 class PlanError(DlatentError, ValueError):
-    """A fit cannot run in the memory at hand; raised before data moves, the text names the way out."""
+    """A fit cannot run in the memory at hand; raised before data moves, the text says how to fix it."""
 
 
 class StoreError(DataError):

@@ -80,7 +80,7 @@ def test_every_model_is_an_estimator_of_its_name(model):
     assert found.__name__ == model.name
     assert issubclass(found, Estimator)
     assert getattr(dlatent, model.name) is found
-    assert bool(model.command) == bool(model.words)
+    assert bool(model.command) == bool(model.description)
 
 
 def test_every_estimator_without_heirs_is_listed():

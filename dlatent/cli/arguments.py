@@ -76,8 +76,8 @@ def parser() -> Parser:
     root.add_argument("--version", action="version", version=version, help="show the version and stop")
     root.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = root.add_subparsers(metavar="COMMAND", required=True)
-    for name, (module, words) in COMMANDS.items():
-        add_command(commands, name, words, partial(_fill, module, name))
+    for name, (module, description) in COMMANDS.items():
+        add_command(commands, name, description, partial(_fill, module, name))
     return root
 
 
@@ -85,9 +85,9 @@ def _fill(module: str, command: str, parser: Parser) -> None:
     import_module(f"{__package__}.{module}").fill(parser, command)
 
 
-def add_command(commands: Any, name: str, words: str, fill: Callable[[Parser], None]) -> None:
-    """Add a command, or a kind of one, which does what the words say, and whose options `fill` adds."""
-    commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.").fill = fill
+def add_command(commands: Any, name: str, description: str, fill: Callable[[Parser], None]) -> None:
+    """Add a command, or a kind of one, which does what the description says, and whose options `fill` adds."""
+    commands.add_parser(name, help=description, description=f"{description[0].upper()}{description[1:]}.").fill = fill
 
 
 def byte_count(text: str) -> int:
@@ -103,14 +103,14 @@ def byte_count(text: str) -> int:
     return size
 
 
-def whole(text: str, least: int = 0) -> int:
+def integer(text: str, least: int = 0) -> int:
     """A whole number, by default from 0."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
     return int(text)
 
 
-positive = partial(whole, least=1)
+positive = partial(integer, least=1)
 """A whole number of at least 1."""
 
 
@@ -170,7 +170,7 @@ def add_parameters(
     function: Callable[..., Any],
     *,
     named: Mapping[str, str] = {},
-    words: Mapping[str, str] = {},
+    texts: Mapping[str, str] = {},
     without: Sequence[str] = (),
     exclusive: Sequence[str] = (),
 ) -> None:
@@ -182,7 +182,7 @@ def add_parameters(
     Parameters
     ----------
     named : names of options that are not those of their parameters; the name of a choice makes a flag that chooses it.
-    words : help in the place of the docstring's.
+    texts : help in the place of the docstring's.
     without : parameters that no command line can give.
     exclusive : parameters of which one at most is given.
     """
@@ -197,7 +197,7 @@ def add_parameters(
             add(parser, option)
         elif name not in without:
             described = first_sentence(" ".join(about[name].split("\n", 1)[1].split())).replace("%", "%%")
-            help, value = words.get(name, described), _value(hints[name], name, option, parameter.default)
+            help, value = texts.get(name, described), _value(hints[name], name, option, parameter.default)
             if parameter.default is Parameter.empty:
                 several: Any = {"nargs": "+"} if value.pop("action", "") == "append" else {}
                 parser.add_argument(name, metavar=option.upper().replace("-", "_"), help=help, **several)
@@ -210,7 +210,7 @@ def add_parameters(
             group.add_argument(f"--{option}", dest=name, default=argparse.SUPPRESS, help=help, **value)
 
 
-def given(arguments: argparse.Namespace, function: Callable[..., Any]) -> dict[str, Any]:
+def parameters_from(arguments: argparse.Namespace, function: Callable[..., Any]) -> dict[str, Any]:
     """The parameters of a function that the command line gives."""
     values = vars(arguments)
     return {name: values[name] for name in signature(function).parameters if name in values}
@@ -219,11 +219,11 @@ def given(arguments: argparse.Namespace, function: Callable[..., Any]) -> dict[s
 def _value(hint: Any, name: str, option: str, default: Any) -> dict[str, Any]:
     """How the values of a parameter are written and read."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    words = {str(word): word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)}
-    if option in words:
+    choices = {str(word): word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)}
+    if option in choices:
         return {"action": "store_const", "const": option}
-    if words:
-        return {"choices": list(words.values()), "type": lambda text: words.get(text, text)}
+    if choices:
+        return {"choices": list(choices.values()), "type": lambda text: choices.get(text, text)}
     if bool in kinds:
         return {"action": "store_true"}
     if any(get_origin(kind) is tuple for kind in kinds):
@@ -233,7 +233,7 @@ def _value(hint: Any, name: str, option: str, default: Any) -> dict[str, Any]:
     if int in kinds and "bytes" in name:
         return {"type": byte_count, "metavar": "SIZE"}
     if int in kinds:
-        return {"type": whole if default == 0 else positive, "metavar": "N"}
+        return {"type": integer if default == 0 else positive, "metavar": "N"}
     return {"metavar": "NAME" if str in kinds else name.upper()}
 
 

@@ -150,7 +150,7 @@ async def _greet(address: str, certified: Any) -> None:
 
 
 def _unanswered(address: str, error: Exception) -> str:
-    """Why nobody is met at an address, and the way out."""
+    """Why nobody answers at an address, and how to fix it."""
     from distributed.comm.core import CommClosedError
 
     said, met = str(error.__cause__ or error), isinstance(error, CommClosedError)

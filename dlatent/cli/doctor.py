@@ -98,15 +98,15 @@ def _print(workers: Mapping[str, Any], stores: Mapping[str, Mapping[str, Any]], 
         threads = sum(one["threads"] for one in workers.values())
         memory = sum(one["memory_limit"] or 0 for one in workers.values()) / 2**30
         hosts = len({one["host"] for one in workers.values()})
-        words = {"threads": f"{threads}", "memory": f"{memory:.1f} GiB", "machines": f"{hosts}"}
-        show.facts(f"{number_of(len(workers), 'worker that answers', 'workers that answer')}", words)
+        values = {"threads": f"{threads}", "memory": f"{memory:.1f} GiB", "machines": f"{hosts}"}
+        show.pairs(f"{number_of(len(workers), 'worker that answers', 'workers that answer')}", values)
     for place, seen in stores.items():
         readers = [one for at, one in seen.items() if at != HERE or len(seen) == 1]
         rates = {name: [one[name] / 1e6 / one["seconds"] for one in readers] for name in ("stored", "loaded")}
         if readers:
             said = {name: f"{min(rate):.0f} to {max(rate):.0f}, {sum(rate):.0f} in all" for name, rate in rates.items()}
-            words = {"MB/s as stored": said["stored"], "MB/s as loaded": said["loaded"]}
-            show.facts(f"{place}: read by {len(readers)} at once", words)
+            values = {"MB/s as stored": said["stored"], "MB/s as loaded": said["loaded"]}
+            show.pairs(f"{place}: read by {len(readers)} at once", values)
     merged = dict[tuple[bool, str, str], list[str]]()
     for one in findings:
         merged.setdefault((not one.wrong, one.what, one.mend), []).append(one.where)

@@ -44,7 +44,7 @@ def fill(parser: Parser, command: str) -> None:
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="kind")
     for name, model in BY_COMMAND.items():
         if not (command == "choose" and model.views):
-            add_command(kinds, name, model.words, partial(_fill, command, model))
+            add_command(kinds, name, model.description, partial(_fill, command, model))
 
 
 def _fill(command: str, model: Model, parser: Parser) -> None:
@@ -63,13 +63,13 @@ def _fill(command: str, model: Model, parser: Parser) -> None:
             continue
         flags = [f"-{about.letter}"] * bool(about.letter) + [f"--{about.option or field.name.replace('_', '-')}"]
         default = f"{field.default:g}" if isinstance(field.default, float) else field.default
-        help = about.words if default is None else f"{about.words} (default {default})"
+        help = about.description if default is None else f"{about.description} (default {default})"
         options: dict[str, Any] = {"choices": about.allowed.choices}
         if not about.allowed.choices:
             options = {"type": _reader(about.allowed), "metavar": about.short or None}
         if field.name == "n_components":
             several = command == "choose"
-            help = "latent variables, several numbers with commas between" if several else about.words
+            help = "latent variables, several numbers with commas between" if several else about.description
             options = {"type": counts if several else _reader(about.allowed), "metavar": "K", "required": True}
         parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
     run, particular, common, workers = COMMANDS[command]
@@ -93,7 +93,7 @@ def _reader(allowed: Allowed) -> Callable[[str], Any]:
         except ValueError:
             value = None
         if value is None or not allowed.test(value):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.description}")
         return value
 
     return read
@@ -127,29 +127,29 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and show what came out."""
     if arguments.resume and arguments.checkpoint is None:
         raise UsageError("--resume needs --checkpoint PLACE")
-    beside = (arguments.checkpoint, getattr(arguments, "kernel_store", None))
+    extra = (arguments.checkpoint, getattr(arguments, "kernel_store", None))
     resume = arguments.checkpoint if arguments.resume else None
-    require_free(arguments.output, *read_by(arguments), overwrite=arguments.overwrite, resume=resume, beside=beside)
+    require_free(arguments.output, *read_by(arguments), overwrite=arguments.overwrite, resume=resume, extra=extra)
     model = model_of(arguments)
     dlatent.show_progress(False)  # there are a bar and lines of our own
-    way_on = f"{arguments.checkpoint} has the passes so far: go on by the same command with --resume"
+    hint = f"{arguments.checkpoint} has the passes so far: go on by the same command with --resume"
     ignored = warnings.catch_warnings(action="ignore")  # the model knows what its fit warned of
     with ignored, connected(arguments) as client, show.Screen(quiet=arguments.quiet) as screen:
         data, inputs = inputs_of(arguments)
         started, progress = perf_counter(), show.FitProgress(screen, model.tol)
         kept = {"checkpoint": arguments.checkpoint, "resume": arguments.resume}
-        with told_how_to_go_on(way_on if arguments.checkpoint else None):
+        with told_how_to_go_on(hint if arguments.checkpoint else None):
             model.fit(data, **inputs, client=client, callbacks=[progress], **kept)
     model.save(arguments.output, overwrite=arguments.overwrite)
     if arguments.checkpoint is not None:
         discard(arguments.checkpoint)
     seconds = perf_counter() - started
-    report = {"model": arguments.output, **model._facts(), "seconds": seconds}
-    words = model._words() | {"seconds": f"{seconds:.1f}, with the plan and the saving"}
+    report = {"model": arguments.output, **model._summary(), "seconds": seconds}
+    lines = model._summary_lines() | {"seconds": f"{seconds:.1f}, with the plan and the saving"}
     if "graph" in inputs:
         report["graph"]["notes"] = inputs["graph"].notes
-        words["graph"] = "; ".join([words["graph"], *inputs["graph"].notes])
-    show.result(f"{arguments.output} written", report, words, json=arguments.json)
+        lines["graph"] = "; ".join([lines["graph"], *inputs["graph"].notes])
+    show.result(f"{arguments.output} written", report, lines, json=arguments.json)
     return OK if model.converged_ else NOT_CONVERGED
 
 
@@ -186,11 +186,11 @@ def choose(arguments: argparse.Namespace) -> int:
     return OK
 
 
-IMAGINED = ("threads_per_worker", "memory_limit", "driver_memory", "bandwidth", "price")
+WORKER_OPTIONS = ("threads_per_worker", "memory_limit", "driver_memory", "bandwidth", "price")
 """What is said of workers that are not there."""
 
 MIB = 2**20
-BESIDE = 512 * MIB
+POD_OVERHEAD = 512 * MIB
 """What a pod gets beside the memory of its worker, for the nanny, and beside the projected peak of the driver."""
 
 COMPONENT = """\
@@ -260,7 +260,7 @@ def _workers(arguments: argparse.Namespace) -> AbstractContextManager[Any]:
     Errors: UsageError for options of workers without workers, and values that are none.
     """
     if arguments.workers is None:
-        if said := [name for name in IMAGINED if getattr(arguments, name) is not None]:
+        if said := [name for name in WORKER_OPTIONS if getattr(arguments, name) is not None]:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in said)
             raise UsageError(f"{options} is said of workers that are not there; give --workers N with it")
         return connected(arguments)
@@ -290,8 +290,8 @@ def _component(arguments: argparse.Namespace, plan: Plan) -> str:
         workers=arguments.workers,
         threads=arguments.threads_per_worker or 1,
         limit=limit,
-        worker=-(-(limit + BESIDE) // MIB),
-        driver=-(-(plan.driver_memory + BESIDE) // MIB),
+        worker=-(-(limit + POD_OVERHEAD) // MIB),
+        driver=-(-(plan.driver_memory + POD_OVERHEAD) // MIB),
     )
 
 

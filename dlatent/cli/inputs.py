@@ -22,9 +22,9 @@ from dlatent.stores.graph.open import open_graph, open_precision
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.numbers import numbers_of
 from dlatent.stores.open import open_data
-from dlatent.stores.places import check_part, require_apart, require_separate
+from dlatent.stores.places import check_outside_stores, require_apart, require_separate
 from dlatent.stores.table_files import csv_frames, csv_names
-from dlatent.stores.temporary import whole_file
+from dlatent.stores.temporary import atomic_file
 
 STORE = "path or URL of a Zarr store (dlatent ingest makes one)"
 LABELS = "labels of the rows: a column of a store (data.zarr#topic), or of a .csv, .npz, .npy or .txt file; "
@@ -199,12 +199,12 @@ def without(values: npt.NDArray[Any], unlabelled: str) -> npt.NDArray[Any]:
 
 
 def require_free(
-    destination: str, *read: str, overwrite: bool, resume: str | None = None, beside: Sequence[str | None] = ()
+    destination: str, *read: str, overwrite: bool, resume: str | None = None, extra: Sequence[str | None] = ()
 ) -> None:
-    """Refuse a destination that cannot be written, is taken, or touches what is read, or what is written `beside`; with
+    """Refuse a destination that cannot be written, is taken, or touches what is read, or the `extra` outputs; with
     `overwrite`, one that is taken by no store; with the checkpoint `resume`, not what a killed process has left."""
-    require_separate(destination, *beside)
-    for place in (destination, *beside):
+    require_separate(destination, *extra)
+    for place in (destination, *extra):
         if place is not None:
             require_apart(place, *read)
     require_writable(destination, overwrite=overwrite, resume=resume, how="replace it with --overwrite")
@@ -227,7 +227,7 @@ def require_new(path: str, *read: str, overwrite: bool) -> None:
     require_apart(path, *read)
     if "://" in path or Path(path).is_dir():
         raise StoreError(f"{path} is no local file, and tables and pictures are written to these; choose another path")
-    check_part(path)
+    check_outside_stores(path)
     if Path(path).exists() and not overwrite:
         raise StoreError(f"{path} is there already; replace it with --overwrite")
     if not Path(path).absolute().parent.is_dir():
@@ -241,7 +241,7 @@ def written(path: str) -> Iterator[Path]:
     Errors: StoreError where it cannot be written.
     """
     try:
-        with whole_file(path) as aside:
+        with atomic_file(path) as aside:
             yield aside
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error}") from error

@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     kind = None if header is not None else kind_of(open_node(path))
     if kind == RESULT:
         model = load(path, max_bytes=arguments.max_model_size)
-        report = {"model": path, **model._facts()}
-        show.result(f"{path}: a fitted {report['kind']}", report, model._words(), json=arguments.json)
+        report = {"model": path, **model._summary()}
+        show.result(f"{path}: a fitted {report['kind']}", report, model._summary_lines(), json=arguments.json)
         return OK
     look = {GRAPH: _graph, PRECISION: _precision}.get(str(kind), _data)
     title, report = _checkpoint(path, header) if header is not None else look(path, arguments.missing_chunks)
@@ -46,24 +46,24 @@ def run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-Found = tuple[str, dict[str, Any]]
+Inspected = tuple[str, dict[str, Any]]
 """What it is, and what is known of it."""
 
 
-def _checkpoint(path: str, header: dict[str, Any]) -> Found:
+def _checkpoint(path: str, header: dict[str, Any]) -> Inspected:
     """What a checkpoint is of, and what it has."""
     count, size = recorded(path)
-    facts = {"checkpoint": path, **header["about"], "choices": header["choices"], "results": count, "bytes": size}
-    if "ingest" in facts:
-        what = f"an ingest of {', '.join(facts['ingest'])}"
+    about = {"checkpoint": path, **header["about"], "choices": header["choices"], "results": count, "bytes": size}
+    if "ingest" in about:
+        what = f"an ingest of {', '.join(about['ingest'])}"
     else:
         what = (
-            f"rows on their way to a store ({facts['result']})" if "result" in facts else f"a fit of {facts['model']}"
+            f"rows on their way to a store ({about['result']})" if "result" in about else f"a fit of {about['model']}"
         )
-    return f"the checkpoint of {what}", facts
+    return f"the checkpoint of {what}", about
 
 
-def _graph(path: str, missing_chunks: MissingChunks) -> Found:
+def _graph(path: str, missing_chunks: MissingChunks) -> Inspected:
     """What a graph between samples is, without reading its edges."""
     graph = open_graph(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
@@ -81,7 +81,7 @@ def _graph(path: str, missing_chunks: MissingChunks) -> Found:
     }
 
 
-def _precision(path: str, missing_chunks: MissingChunks) -> Found:
+def _precision(path: str, missing_chunks: MissingChunks) -> Inspected:
     """What a precision between samples is, without reading its entries."""
     precision = open_precision(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
@@ -89,7 +89,7 @@ def _precision(path: str, missing_chunks: MissingChunks) -> Found:
     return "a precision", {"precision": path, **sizes}
 
 
-def _data(path: str, missing_chunks: MissingChunks) -> Found:
+def _data(path: str, missing_chunks: MissingChunks) -> Inspected:
     """What a data store holds, without reading its matrix."""
     node = open_node(path, missing_chunks)
     source = open_data(node)

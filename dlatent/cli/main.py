@@ -40,11 +40,11 @@ def parser(*, complete: bool = True) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
     """Run one command and return its exit status; `argv` are the words after `dlatent` (None: those of the process)."""
-    words = sys.argv[1:] if argv is None else [os.fspath(word) for word in argv]
+    tokens = sys.argv[1:] if argv is None else [os.fspath(word) for word in argv]
     if argv is None:
         _set(dict.fromkeys((signal.SIGINT, *ENDING), _end_at_once))
     try:
-        arguments = parser(complete=False).parse_args(words)
+        arguments = parser(complete=False).parse_args(tokens)
     except SystemExit as end:  # argparse ends the process after --help and after a mistake
         return end.code if isinstance(end.code, int) else OK
     with _ended_in_order():

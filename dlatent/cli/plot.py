@@ -11,7 +11,7 @@ import xarray as xr
 
 from dlatent import load, plot
 from dlatent.cli import OK
-from dlatent.cli.arguments import Parser, add, add_command, add_options, add_parameters, given
+from dlatent.cli.arguments import Parser, add, add_command, add_options, add_parameters, parameters_from
 from dlatent.cli.inputs import labels_of, read_by, require_new, written
 from dlatent.errors import DataError
 from dlatent.stores.open import open_data
@@ -33,15 +33,21 @@ OUTPUT = {"-o --output": {"required": True, "metavar": "FILE", "help": "where to
 def fill(parser: Parser, _: str) -> None:
     """Add the options of the command."""
     kinds = parser.add_subparsers(metavar="PICTURE", required=True)
-    for name, words in PICTURES.items():
+    for name, description in PICTURES.items():
         function = plot.loadings_map if name == "map" else getattr(plot, name.replace("-", "_"))
-        add_command(kinds, name, words, partial(_fill, function))
+        add_command(kinds, name, description, partial(_fill, function))
 
 
 def _fill(function: Callable[..., Any], parser: Parser) -> None:
     of, command = ("scores", "transform") if function is plot.scores else ("model", "fit")
-    words = {"result": f"a store that dlatent {command} wrote"}
-    add_parameters(parser, function, named={"result": of}, words=words, without=("labels", "ellipses", "chosen", "ax"))
+    texts = {"result": f"a store that dlatent {command} wrote"}
+    add_parameters(
+        parser,
+        function,
+        named={"result": of},
+        texts=texts,
+        without=("labels", "ellipses", "chosen", "ax"),
+    )
     if of == "model":
         add(parser, "max-model-size")
     else:
@@ -60,7 +66,7 @@ def run(function: Callable[..., Any], arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise DataError("pictures need matplotlib; install it with: pip install matplotlib") from error
     figure, of = Figure(layout="constrained"), arguments.result
-    options = given(arguments, function)
+    options = parameters_from(arguments, function)
     options["result"] = _scores(of) if function is plot.scores else load(of, max_bytes=arguments.max_model_size)
     if options.get("labels") is not None:
         source = open_data(of, missing_chunks=arguments.missing_chunks)

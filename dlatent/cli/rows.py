@@ -31,7 +31,7 @@ from dlatent.cli.inputs import (
     written,
 )
 from dlatent.errors import DataError
-from dlatent.stores.checkpoint import checkpoint_beside
+from dlatent.stores.checkpoint import checkpoint_location
 
 LACKING = {
     "impute": "cannot fill in rows; fit PPCA for that",
@@ -46,7 +46,7 @@ OUTPUT: Options = {
     "--resume": flag("keep what an interrupted command has written, and go on from there"),
 }
 VIEW: Options = {"--view": {"metavar": "NAME", "help": "which view of the model DATA is, where it has several"}}
-OWN: dict[str, Options] = {
+COMMAND_OPTIONS: dict[str, Options] = {
     "transform": {**OUTPUT, **VIEW},
     "impute": {**OUTPUT, "--variance": flag("write the variances of the missing entries instead")},
     "reconstruct": {
@@ -70,7 +70,7 @@ def fill(parser: Parser, command: str) -> None:
     parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store with the features of the model")
     add(parser, "missing-chunks", "overwrite", "max-model-size", "quiet")
     add_cluster(parser)
-    add_options(parser, OWN[command])
+    add_options(parser, COMMAND_OPTIONS[command])
     if command != "predict":
         add(parser, "json")
     if command == "transform":
@@ -82,11 +82,11 @@ def fill(parser: Parser, command: str) -> None:
 
 def run(command: str, arguments: argparse.Namespace) -> int:
     """Write the rows, and say where they are."""
-    resume = checkpoint_beside(arguments.output) if arguments.resume else None
+    resume = checkpoint_location(arguments.output) if arguments.resume else None
     require_free(arguments.output, *read_by(arguments), overwrite=arguments.overwrite, resume=resume)
     model, started = _model(command, arguments), perf_counter()
-    way_on = f"{arguments.output}.checkpoint knows the rows so far: the same command goes on"
-    with connected(arguments) as client, told_how_to_go_on(way_on if arguments.resume else None):
+    hint = f"{arguments.output}.checkpoint knows the rows so far: the same command goes on"
+    with connected(arguments) as client, told_how_to_go_on(hint if arguments.resume else None):
         options = {"out": arguments.output, "overwrite": arguments.overwrite, "resume": arguments.resume}
         array = _write_rows(command, arguments, model, options | {"client": client})
     report = {"output": arguments.output, "array": array, "components": model._n_features_out}

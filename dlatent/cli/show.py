@@ -38,14 +38,14 @@ def console(*, errors: bool = False) -> Console:
     return printer
 
 
-def result(title: str, report: Mapping[str, Any], words: Mapping[str, Any] | None = None, *, json: bool) -> None:
+def result(title: str, report: Mapping[str, Any], lines: Mapping[str, Any] | None = None, *, json: bool) -> None:
     """What a command has found, as JSON; or in words, which follow from it where they are not given, and with a table
     for each list of facts.  Its warnings are said in any case."""
     if json:
         as_json(report)
     else:
         tables = {name: rows for name, rows in report.items() if _is_table(rows)}
-        facts(title, words or {name: value for name, value in report.items() if name not in tables})
+        pairs(title, lines or {name: value for name, value in report.items() if name not in tables})
         for rows in tables.values():
             shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
             for name, value in rows[0].items():
@@ -64,7 +64,7 @@ def _is_table(value: Any) -> bool:
     return rows and all(isinstance(row, Mapping) and row.keys() == value[0].keys() for row in value)
 
 
-def facts(title: str, values: Mapping[str, Any]) -> None:
+def pairs(title: str, values: Mapping[str, Any]) -> None:
     """Print names and values, one pair a line; what is None or an empty list is left out."""
     some = {name: value for name, value in values.items() if value is not None and str(value) not in ("()", "[]")}
     shown = {name.replace("_", " "): _said(name, value) for name, value in some.items()}
@@ -223,9 +223,9 @@ class FitProgress(Callback):
         if record is None or (self._passes > ALL_LINES and now - self._line_at < LINE_SECONDS):
             return
         self._line_at = now
-        self._screen.line("  ".join(filter(None, [f"pass {self._passes:>3}", *self._words(record, line)])))
+        self._screen.line("  ".join(filter(None, [f"pass {self._passes:>3}", *self._texts(record, line)])))
 
-    def _words(self, record: PassRecord, line: Iteration | None) -> list[str]:
+    def _texts(self, record: PassRecord, line: Iteration | None) -> list[str]:
         rate = self._plan.bytes_per_pass / max(record.seconds, 1e-9) / 1e6
         source = " from memory" if record.blocks and not record.bytes_read else ""
         speed = f"{rate:,.1f} MB/s{source}"

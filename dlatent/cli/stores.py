@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import dlatent
 from dlatent.cli import BAD_DATA, OK, show
-from dlatent.cli.arguments import Parser, add, add_parameters, given
+from dlatent.cli.arguments import Parser, add, add_parameters, parameters_from
 from dlatent.cli.inputs import EDGES, STORE, read_by, require_free, told_how_to_go_on
-from dlatent.stores.checkpoint import checkpoint_beside
+from dlatent.stores.checkpoint import checkpoint_location
 
 
 class Command(NamedTuple):
@@ -37,20 +37,20 @@ def fill(parser: Parser, name: str) -> None:
 
 def run(function: Callable[..., Any], command: Command, arguments: argparse.Namespace) -> int:
     """Call the function with what is given, and show its report."""
-    resume = checkpoint_beside(arguments.destination) if getattr(arguments, "resume", False) else None
+    resume = checkpoint_location(arguments.destination) if getattr(arguments, "resume", False) else None
     how = resume and f"{arguments.destination}.checkpoint has what was read: the same command goes on"
     places = [getattr(arguments, name) for name in command.written]
     for number, place in enumerate(places):
-        beside = places[:number] + places[number + 1 :]
-        require_free(place, *read_by(arguments), overwrite=arguments.overwrite, resume=resume, beside=beside)
-    options = {name: _one_or_many(name, value) for name, value in given(arguments, function).items()}
+        extra = places[:number] + places[number + 1 :]
+        require_free(place, *read_by(arguments), overwrite=arguments.overwrite, resume=resume, extra=extra)
+    options = {name: _one_or_many(name, value) for name, value in parameters_from(arguments, function).items()}
     with show.Screen(quiet=getattr(arguments, "quiet", True)) as screen, told_how_to_go_on(how):
         if hasattr(arguments, "quiet"):
             options["progress"] = show.IngestProgress(screen)
         report = function(**options)
-    fields, intact = asdict(report), getattr(report, "whole", True)
+    fields, intact = asdict(report), getattr(report, "intact", True)
     title = command.title.format(**fields, state="whole" if intact else "DAMAGED")
-    show.result(title, fields | ({"whole": intact} if hasattr(report, "whole") else {}), json=arguments.json)
+    show.result(title, fields | ({"intact": intact} if hasattr(report, "intact") else {}), json=arguments.json)
     return OK if intact else BAD_DATA
 
 
@@ -70,7 +70,7 @@ COMMANDS = {
         "{destination} written",
         ("out",),
         {
-            "words": {
+            "texts": {
                 "source": "a list of edges (.csv .tsv .parquet .npz), or a Zarr store",
                 "data": "the store whose rows are the nodes: their number and labels",
                 "precision": "SOURCE is a precision matrix between the rows (.npz of scipy.sparse, or a Zarr store)",
@@ -88,7 +88,7 @@ COMMANDS = {
         "{data} and {graph} written",
         ("out_data", "out_graph"),
         {
-            "words": {"data": STORE, "graph": f"edges between the rows, held in memory: {EDGES}"},
+            "texts": {"data": STORE, "graph": f"edges between the rows, held in memory: {EDGES}"},
             "without": ("method",),
         },
     ),

@@ -25,7 +25,7 @@ from dlatent.engine.cache import weight
 from dlatent.engine.executor import Build, OnProgress, Take, place, step_counter, taken
 from dlatent.engine.failures import Stranded, attended, deaths, persistently, results_of, threads_of, translated
 from dlatent.engine.fold import Share, Work, halt, join_kept
-from dlatent.engine.group import Bundle, Sealed, Targets, groups_of, sealed, unsealed
+from dlatent.engine.group import Bundle, Serialised, Targets, deserialised, groups_of, serialised
 from dlatent.engine.remote import (
     LIGHT,
     DaskGraph,
@@ -102,7 +102,7 @@ class ClusterExecutor:
             call = partial(self._client.run, worker_state, on_error="ignore")
             states = list(attended(self._client, call).values())
         limit = self.resources.worker_memory
-        left = [min(at for at in (pause, limit) if at) - held for pause, held in states if pause or limit]
+        left = [min(at for at in (pause, limit) if at) - used for pause, used in states if pause or limit]
         return replace(self.resources, worker_memory=max(1, min(left)) if left else limit)
 
     def homes(self) -> list[str]:
@@ -147,7 +147,7 @@ class ClusterExecutor:
         return f"rows {', '.join(said)} of the {self._source.description}" if said else ""
 
     def _attempt(self, build: Build, work: Work, tell: OnProgress | None, take: Take | None) -> tuple[list[Share], int]:
-        """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
+        """Run a pass; where all its workers are lost, give up what is left of it."""
         sent = self._settle()
         task_graph = build(self._layout(work))
         tail = self._tail(task_graph, work)
@@ -223,7 +223,7 @@ class ClusterExecutor:
         every, token = range(len(self.groups)), uuid4().hex
         for first in every[:: self._each]:  # a message for each, as blocks may travel along
             dask_graph = DaskGraph()
-            described = partial(unsealed, self._described(every[first : first + self._each]))
+            described = partial(deserialised, self._described(every[first : first + self._each]))
             key = dask_graph.add((f"groups-{token}", first), described, home=self._homes[first])
             self._staged += self._client.get(dask_graph.built(), [key], sync=False)
         sent = len(self._staged)
@@ -242,10 +242,10 @@ class ClusterExecutor:
             self._checked |= new
         return threads
 
-    def _described(self, indices: Iterable[int]) -> Sealed:
+    def _described(self, indices: Iterable[int]) -> Serialised:
         """The descriptions of some groups as a bundle, without graphs of Dask."""
         groups = {index: shell(self.groups[index]) if self._computed else self.groups[index] for index in indices}
-        return sealed({"groups": groups}, Bundle)
+        return serialised({"groups": groups}, Bundle)
 
     def _compute(self, dask_graph: DaskGraph, name: str, indices: Iterable[int]) -> dict[int, Key]:
         """The tasks that put the blocks of groups together from their chunks; a bundle for each."""

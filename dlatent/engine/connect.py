@@ -12,7 +12,7 @@ from uuid import UUID
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.executor import InProcess, OnProgress, Planned, Workers
 from dlatent.engine.group import Targets
-from dlatent.engine.machine import own_worker
+from dlatent.engine.machine import current_worker
 from dlatent.engine.session import Executor, OnPass, Session
 from dlatent.errors import DataError, EngineError
 
@@ -77,7 +77,7 @@ def _executor(
     cache_bytes: int | None = None,
     graph: Graph | None = None,
 ) -> Executor:
-    client = client or (active_client() if own_worker() is None else cluster_of(source))
+    client = client or (active_client() if current_worker() is None else cluster_of(source))
     if isinstance(client, Workers):
         return Planned(client, source, targets, graph)
     if client is None or client == "serial":

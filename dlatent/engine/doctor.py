@@ -78,7 +78,7 @@ async def _aside(function: Callable[..., Any], *args: Any, dask_worker: Any) -> 
     return await asyncio.to_thread(function, dask_worker, *args)
 
 
-def facts(worker: Any) -> dict[str, Any]:
+def worker_state(worker: Any) -> dict[str, Any]:
     """What a worker has."""
     from threadpoolctl import threadpool_info
 
@@ -133,7 +133,7 @@ def examine(client: Any) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
     if not addresses:
         findings.append(Finding(SCHEDULER, "has no worker", "start some: dask worker ADDRESS"))
     before, workers = time.time(), dict[str, dict[str, Any]]()
-    answers = everywhere(client, able, facts)
+    answers = everywhere(client, able, worker_state)
     interval = before - CLOCK_SECONDS, time.time() + CLOCK_SECONDS
     for address, one in answers.items():
         if isinstance(one, Exception):

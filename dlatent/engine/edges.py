@@ -40,7 +40,7 @@ class GroupEdges(NamedTuple):
     graph: sp.coo_array
 
 
-class Packed:
+class SentRows:
     """The rows of some groups, by the number of the group, on their way to a worker whose groups need them.
 
     One value for all of them keeps the graph of a pass linear in the number of groups.  What it holds are the rows of
@@ -51,7 +51,7 @@ class Packed:
         self.rows, self.nbytes = rows, nbytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Packed, (self.rows, sum(map(measured, self.rows.values())))
+        return SentRows, (self.rows, sum(map(measured, self.rows.values())))
 
 
 def edges_graph(layout: Layout, edges: Edges, needs: Sequence[Sequence[int]]) -> TaskGraph:
@@ -62,7 +62,7 @@ def edges_graph(layout: Layout, edges: Edges, needs: Sequence[Sequence[int]]) ->
         members[home].append(group)
     wanted = {home: sorted({near for group in groups for near in needs[group]}) for home, groups in members.items()}
 
-    def packed(rows: Sequence[Ref]) -> dict[str, list[Ref]]:
+    def parcels_of(rows: Sequence[Ref]) -> dict[str, list[Ref]]:
         """For each worker, what it gets from every worker, itself among them."""
         parcels = defaultdict[str, list[Ref]](list)
         for home, near in wanted.items():
@@ -74,7 +74,7 @@ def edges_graph(layout: Layout, edges: Edges, needs: Sequence[Sequence[int]]) ->
         return parcels
 
     first = [draft.add(project, groups=(group,), home=home) for group, home in enumerate(layout.homes)]
-    last, near = first, packed(first)
+    last, near = first, parcels_of(first)
 
     def with_neighbours(group: int) -> dict[str, Any]:
         home = layout.homes[group]
@@ -82,7 +82,7 @@ def edges_graph(layout: Layout, edges: Edges, needs: Sequence[Sequence[int]]) ->
 
     for hop in range(1, edges.hops):
         last = [draft.add(spread, values=(hop,), reads=False, **with_neighbours(group)) for group in range(len(first))]
-        near = packed(last)
+        near = parcels_of(last)
     return draft.tree(
         lambda group: draft.add(fold_met, steps=1, reads=edges.features, **with_neighbours(group)), len(first)
     )
@@ -111,19 +111,19 @@ def project(work: Work, group: Group) -> Share:
     return projected, tally.since(started)
 
 
-def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
+def pack(work: Work, groups: Sequence[int], *shares: Share) -> SentRows:
     """The rows of some groups."""
-    return Packed({group: rows for group, (rows, _) in zip(groups, shares, strict=True)})
+    return SentRows({group: rows for group, (rows, _) in zip(groups, shares, strict=True)})
 
 
-def spread(work: Work, hop: int, group: Group, first: Share, last: Share, *near: Packed) -> Share:
+def spread(work: Work, hop: int, group: Group, first: Share, last: Share, *near: SentRows) -> Share:
     """R_k of a group at hop k from its own R₀ and R_{k−1} and those of the groups that it has edges to."""
     total, _, tally = _hop(work, hop, group, first, last, near)
     return total, tally
 
 
 def _hop(
-    work: Work, hop: int, group: Group, first: Share, last: Share, near: Sequence[Packed]
+    work: Work, hop: int, group: Group, first: Share, last: Share, near: Sequence[SentRows]
 ) -> tuple[Rows, Array | None, Tally]:
     """What `spread` gives, and where the graph is normalised the degrees between its parts."""
     started, shares = perf_counter(), None
@@ -139,13 +139,13 @@ def _hop(
     return total, shares, last[1].plus(Tally(bytes_read=read)).since(started)
 
 
-def _met_groups(pieces: Sequence[GroupEdges], near: Sequence[Packed]) -> list[Rows]:
+def _met_groups(pieces: Sequence[GroupEdges], near: Sequence[SentRows]) -> list[Rows]:
     """The rows of the groups that the pieces lead to."""
-    rows = {group: sent for packed in near for group, sent in packed.rows.items()}
+    rows = {group: sent for parcel in near for group, sent in parcel.rows.items()}
     return [rows[piece.group] for piece in pieces]
 
 
-def fold_met(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> Share:
+def fold_met(work: Work, group: Group, first: Share, last: Share, *near: SentRows) -> Share:
     """The last hop, and the fold over the blocks of the group."""
     if isinstance(first[0], sp.csr_array) and not _edges(work).features:
         return _fold_sparse_rows(work, group, first, last, *near)
@@ -164,7 +164,7 @@ def fold_met(work: Work, group: Group, first: Share, last: Share, *near: Packed)
     return total, tally.since(started)
 
 
-def _fold_sparse_rows(work: Work, group: Group, first: Share, last: Share, *near: Packed) -> Share:
+def _fold_sparse_rows(work: Work, group: Group, first: Share, last: Share, *near: SentRows) -> Share:
     """The last hop and the fold of sparse rows, a few at a time: they have many more entries then, and memory that is
     used again is faster than new memory."""
     pieces, read = pieces_of(work, group)

@@ -20,7 +20,7 @@ from dlatent.arrays import DataSource, Graph
 from dlatent.engine.cache import CACHE
 from dlatent.engine.fold import Share, Work, halt
 from dlatent.engine.group import Targets, groups_of
-from dlatent.engine.machine import before_pause, cache_share, give_back, memory, own_worker, processors
+from dlatent.engine.machine import before_pause, cache_share, current_worker, give_back, memory, processors
 from dlatent.engine.task_graph import Layout, Ref, TaskGraph
 from dlatent.interrupts import interrupt
 from dlatent.passes import Resources
@@ -86,7 +86,7 @@ class InProcess:
 
     def available(self) -> Resources:
         """What a plan may use: of the memory of a worker what is left before Dask pauses it; a task's, too."""
-        worker = own_worker()
+        worker = current_worker()
         return self.resources if worker is None else replace(self.resources, worker_memory=before_pause(worker)[0])
 
     def execute(

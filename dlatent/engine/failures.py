@@ -146,8 +146,8 @@ class Stillness:
             return 0.0
         states, assigned = client.sync(client.scheduler.get_task_status, keys=keys), client.processing()
         # A task that the scheduler does not know is on its way there, and a result that it has on its way here.
-        on_the_way = None in states.values() or not set(states.values()) - {"memory", "erred"}
-        if on_the_way or self._seen != (states, assigned):
+        in_transit = None in states.values() or not set(states.values()) - {"memory", "erred"}
+        if in_transit or self._seen != (states, assigned):
             self._seen, self._since = (states, assigned), monotonic()
             self._heard = {address: info["last_seen"] for address, info in workers.items()}
         busy = (address for address, tasks in assigned.items() if tasks and address in workers)
@@ -176,8 +176,8 @@ def paused_of(workers: dict[str, dict[str, Any]]) -> str:
         return ""
     address, info = next(iter(paused.items()))
     limit = f" of {info['memory_limit'] / 2**30:.2f}" if info["memory_limit"] else ""
-    held = f"{info['metrics']['memory'] / 2**30:.2f}{limit} GiB"
-    return f"{len(paused)} of {len(workers)} workers, such as {address}, which holds {held}"
+    used = f"{info['metrics']['memory'] / 2**30:.2f}{limit} GiB"
+    return f"{len(paused)} of {len(workers)} workers, such as {address}, which holds {used}"
 
 
 def _arrivals(client: Any, calls: Sequence[Callable[[], Awaitable[Any]]]) -> Iterator[dict[int, Any]]:
@@ -269,17 +269,17 @@ def _bear(client: Any, workers: dict[str, dict[str, Any]], still: float, told: b
     free while nothing is done."""
     if any(info["status"] == "running" for info in workers.values()):
         if still >= STILL_SECONDS:
-            words = "its scheduler keeps tasks for a worker that was lost or is paused; the pass begins anew"
+            message = "its scheduler keeps tasks for a worker that was lost or is paused; the pass begins anew"
             moved = "Nothing has run on the cluster %s for %.0f s, though it has free workers: %s"
-            LOG.warning(moved, _address(client), still, words)
+            LOG.warning(moved, _address(client), still, message)
             raise Stranded("Workers were lost, and the others were given nothing to do,")
         return told
     limit, paused = _patience(PATIENCE), paused_of(workers)
     if not paused or not still:
         return told
     if not told:
-        words = "The cluster %s stands still, as workers are paused for want of memory (%s): waiting %s"
-        LOG.warning(words, _address(client), paused, _bounded(limit))
+        message = "The cluster %s stands still, as workers are paused for want of memory (%s): waiting %s"
+        LOG.warning(message, _address(client), paused, _bounded(limit))
     if limit is not None and still >= limit:
         raise EngineError(
             f"The cluster {_address(client)} has stood still for {limit:.0f} s, as workers are paused for want of "

@@ -115,7 +115,7 @@ def block_of(group: Group, position: int, features: Features, exchanged: Exchang
     targets = None if group.targets is None else np.asarray(group.targets[rows])
     weights = None if group.weights is None else group.weights[rows]
     if exchanged is not None:
-        exchanged = Exchanged(_aligned(exchanged.own[rows]), _aligned(exchanged.met[rows]))
+        exchanged = Exchanged(_aligned(exchanged.sent[rows]), _aligned(exchanged.met[rows]))
     return Block(group.first + position, source.start, features, targets, exchanged, weights)
 
 

@@ -87,24 +87,24 @@ class Bundle:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle in one piece: buffers sent apart arrive misaligned, and a misaligned sum may differ in its bits."""
-        return (unsealed, (sealed(vars(self), Bundle),))
+        return (deserialised, (serialised(vars(self), Bundle),))
 
 
-Sealed: TypeAlias = bytes | npt.NDArray[np.uint8]
+Serialised: TypeAlias = bytes | npt.NDArray[np.uint8]
 """A pickled value on its way."""
 APART = 2**16
 """Bytes from which a pickled value is an array.  Messages carry arrays beside them, and bytes inside, where every
 station copies them several times; for few bytes the copies are cheaper than one more piece."""
 
 
-def sealed(fields: dict[str, Any], kind: type[Any]) -> Sealed:
+def serialised(fields: dict[str, Any], kind: type[Any]) -> Serialised:
     """Pickle a value in one piece, so that its arrays come back in memory of their own."""
     payload: bytes = cloudpickle.dumps((kind, fields), protocol=5)
     return payload if len(payload) < APART else np.frombuffer(payload, np.uint8)
 
 
-def unsealed(payload: Sealed) -> Any:
-    """The value of `sealed`."""
+def deserialised(payload: Serialised) -> Any:
+    """The value of `serialised`."""
     kind, fields = pickle.loads(payload if isinstance(payload, bytes) else payload.data)
     return kind(**fields)
 

@@ -34,7 +34,7 @@ NO_LIMIT = 2**60
 """The kernel says "no limit" by a number of about 2⁶³."""
 
 
-def own_worker() -> Any:
+def current_worker() -> Any:
     """The Dask worker whose task this thread runs, or None; looks without importing `distributed`."""
     distributed: Any = sys.modules.get("distributed")
     if distributed is None:
@@ -53,13 +53,13 @@ def versions() -> dict[str, str]:
 
 def processors() -> int:
     """Processors that this process may use (affinity and container limits respected)."""
-    worker = own_worker()
+    worker = current_worker()
     return max(1, int(cpu_count() if worker is None else worker.state.nthreads))
 
 
 def memory() -> int:
     """Bytes of memory that this process may use: of the machine, or of its container where that is less."""
-    worker = own_worker()
+    worker = current_worker()
     if worker is not None and worker.memory_manager.memory_limit:
         return int(worker.memory_manager.memory_limit)
     return granted()

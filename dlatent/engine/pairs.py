@@ -60,7 +60,7 @@ def mutual_graph(layout: Layout) -> TaskGraph:
     """Every two groups meet once, and where there are many, several with several; tasks of those add what they gain, a
     few meetings at a time and in order."""
     draft, cut, gains = Draft(), stretches(len(layout.homes)), defaultdict[range, list[Ref]](list)
-    place = meeting_places([layout.homes[groups[0]] for groups in cut])
+    place = pair_places([layout.homes[groups[0]] for groups in cut])
     for one, other in meetings(len(cut)):
         groups, met = cut[one], cut[other]
         steps = len(meetings(len(groups))) if one == other else len(groups) * len(met)
@@ -252,7 +252,7 @@ def _result(work: Work, values: tuple[Any, ...]) -> Any:
     return values if _pairs(work).listed else reduce(work.pass_.combine, values)
 
 
-def meeting_places(homes: Sequence[str]) -> Callable[[int, int], str]:
+def pair_places(homes: Sequence[str]) -> Callable[[int, int], str]:
     """Where two groups meet that meet once, by their numbers: at the home of one of them.
 
     A worker meets the groups of half of the workers, those that follow it in a ring, so that it reads little more than
@@ -294,12 +294,12 @@ def strips(
 
     Parameters: `homes`, of each group; `threads` of each worker; `guests` and `hosts`, the most in a strip.
     """
-    wide, meeting = list(_wide_strips(homes, hosts or len(homes))), Counter[str]()
+    wide, loads = list(_wide_strips(homes, hosts or len(homes))), Counter[str]()
     for strip in wide:
-        meeting[strip.home] += strip.meetings
-    enough, cut = -(-meeting.total() // ENOUGH_STRIPS), list[Strip]()
+        loads[strip.home] += strip.meetings
+    enough, cut = -(-loads.total() // ENOUGH_STRIPS), list[Strip]()
     for home, visitors, residents in wide:
-        most = -(-meeting[home] // (FEWEST_STRIPS * threads.get(home, 1)))
+        most = -(-loads[home] // (FEWEST_STRIPS * threads.get(home, 1)))
         width = min(most, hosts or most)
         for at in range(0, len(residents), width):
             met = residents[at : at + width]
@@ -312,7 +312,7 @@ def strips(
 
 def _wide_strips(homes: Sequence[str], widest: int) -> Iterator[Strip]:
     """All meetings, as few strips: of all groups of two workers at a time, and of those of one worker."""
-    place, members = meeting_places(homes), defaultdict[str, list[int]](list)
+    place, members = pair_places(homes), defaultdict[str, list[int]](list)
     for group, home in enumerate(homes):
         members[home].append(group)
     for (home, groups), (later, others) in combinations(members.items(), 2):

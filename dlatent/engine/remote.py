@@ -24,10 +24,10 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dlatent.arrays import BlockSource, Features
 from dlatent.blas import kernels
 from dlatent.engine.cache import CACHE, measured, owned, read_only
-from dlatent.engine.edges import Packed
+from dlatent.engine.edges import SentRows
 from dlatent.engine.failures import attended, threads_of, workers_of
 from dlatent.engine.fold import Work, settled
-from dlatent.engine.group import Bundle, Group, Sealed, sealed, unsealed
+from dlatent.engine.group import Bundle, Group, Serialised, deserialised, serialised
 from dlatent.engine.machine import (
     FRESH_WORKER,
     PACKAGES,
@@ -118,9 +118,9 @@ def shell(group: Group) -> Group:
 
 @dataclass(frozen=True, eq=False)
 class Package:
-    """A pass on its way: sealed until a worker needs it, so that scheduler and network only pass it on."""
+    """A pass on its way: serialised until a worker needs it, so that scheduler and network only pass it on."""
 
-    payload: Sealed
+    payload: Serialised
     token: str
 
 
@@ -133,7 +133,7 @@ def opened(package: Package) -> Work:
     with _opening:
         if package.token not in _opened:
             _opened.clear()
-            _opened[package.token] = unsealed(package.payload)
+            _opened[package.token] = deserialised(package.payload)
         return _opened[package.token]
 
 
@@ -187,7 +187,7 @@ class Message:
     def __init__(self, work: Work, task_graph: TaskGraph) -> None:
         self.dask_graph, self._tasks = DaskGraph(), task_graph.tasks
         self.names = [self._name(work, task, number) for number, task in enumerate(task_graph.tasks)]
-        packaged = partial(Package, sealed(vars(work), Work), work.token)
+        packaged = partial(Package, serialised(vars(work), Work), work.token)
         self._package: Package | None = packaged()
         self._packages: list[Key] = []
         if len(self._package.payload) * len(task_graph.tasks) > LIGHT:
@@ -260,8 +260,8 @@ def require_alike(client: Any, workers: Set[str]) -> None:
 
 def _of_bundle(bundle: Bundle) -> int:
     """Blocks that lie in memory, with the groups."""
-    held = (block.nbytes for group in bundle.groups.values() if group.in_memory for block in group.blocks)
-    return 1000 * len(bundle.groups) + sum(held)
+    sizes = (block.nbytes for group in bundle.groups.values() if group.in_memory for block in group.blocks)
+    return 1000 * len(bundle.groups) + sum(sizes)
 
 
 # `dask.sizeof` answers 56 bytes for every `scipy.sparse.csr_array` (it knows only the older matrix classes).
@@ -270,7 +270,7 @@ _BYTES: dict[Any, Callable[[Any], int]] = {
     sp.csc_array: measured,
     sp.coo_array: lambda matrix: sum(array.nbytes for array in (matrix.data, *matrix.coords)),
     Bundle: _of_bundle,
-    Packed: lambda packed: 1000 + packed.nbytes,  # rows that were sent here
+    SentRows: lambda sent: 1000 + sent.nbytes,  # rows that were sent here
     Package: lambda package: len(package.payload),
 }
 _register: Any = dask_sizes.sizeof.register

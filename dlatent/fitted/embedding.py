@@ -14,10 +14,10 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Features, Grid, Integers
 from dlatent.containers import check_parts
 from dlatent.errors import StoreError
-from dlatent.fitted.facts import Facts
 from dlatent.fitted.fit import FittedModel, Report
-from dlatent.fitted.grid import grid_attributes, grid_variables, kind_of, of_view, restored_grid
-from dlatent.fitted.stored import Values, fact, part, stored
+from dlatent.fitted.grid import grid_attributes, grid_variables, kind_of, of_view, read_grid
+from dlatent.fitted.stored import Values, attribute, part, stored
+from dlatent.fitted.summary import Summary
 from dlatent.stores.joint import Table
 from dlatent.stores.schema import Variable
 
@@ -68,7 +68,7 @@ class TrainingViews:
             "reference_starts": Variable(("reference_row",), _joined([rows.indptr for rows in sparse], np.int64)),
         }
 
-    def facts(self) -> dict[str, Any]:
+    def json_values(self) -> dict[str, Any]:
         """All but the rows."""
         return {
             "views": [
@@ -86,7 +86,7 @@ class TrainingViews:
         }
 
     @classmethod
-    def restored(cls, values: Values, saved: Values) -> TrainingViews:
+    def from_saved(cls, values: Values, saved: Values) -> TrainingViews:
         """The data sets that were kept as these.  Errors: StoreError."""
         kept = [view for view in saved["views"] if view["dtype"] is not None]
         sparse = [view for view in kept if view["entries"] is not None]
@@ -105,7 +105,7 @@ class TrainingViews:
                     rows = sp.csr_array((rows, next(columns), next(starts)), shape)
                     check_parts(rows, "the reference rows")
             features = None if view["features"] is None else np.asarray(view["features"]).astype(view["kind"])
-            grid = restored_grid(values, view["grid"], of_view(number)) if view["grid"] else None
+            grid = read_grid(values, view["grid"], of_view(number)) if view["grid"] else None
             views.append(FittedView(view["name"], shape, rows, features, grid))
         return cls(tuple(views))
 
@@ -121,12 +121,12 @@ class Embedding(FittedModel):
     separate: Integers = stored("sample", name="separate_set")
     views: npt.NDArray[np.str_] = stored("view", name="view")
     component: Integers = stored("component")
-    training: TrainingViews = part(whole=True)
-    n_neighbors: int = fact()
-    eigen_solver: str = fact()
-    eigen_residual: float = fact()
-    predicted_fill: float = fact()
-    recall: tuple[float, ...] = fact()
+    training: TrainingViews = part(saved_only=True)
+    n_neighbors: int = attribute()
+    eigen_solver: str = attribute()
+    eigen_residual: float = attribute()
+    predicted_fill: float = attribute()
+    recall: tuple[float, ...] = attribute()
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together.  Errors: StoreError."""
@@ -149,7 +149,7 @@ class Embedding(FittedModel):
             "neighbor_recall": list(self.recall),
         }
 
-    def summary(self, samples: int) -> Facts:
+    def summary(self, samples: int) -> Summary:
         """How the eigenvectors were found, and the data sets."""
         rows = (self.table >= 0).sum(axis=0).tolist()
         sets = int(self.separate.max()) + 1

@@ -1,4 +1,4 @@
-"""What `fit` returns, of any model: what it has found and how it went; as a store, as a Dataset, and as facts."""
+"""What `fit` returns, of any model: what it has found and how it went; as a store, as a Dataset, and as a summary."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import xarray as xr
 from dlatent.engine.session import PassRecord
 from dlatent.errors import StoreError, masked
 from dlatent.fitted import stored
-from dlatent.fitted.facts import Facts
 from dlatent.fitted.grid import spread_all
-from dlatent.fitted.stored import fact, part, table
+from dlatent.fitted.stored import attribute, part, table
+from dlatent.fitted.summary import Summary
 from dlatent.gaussian.moments import Moments
 from dlatent.solvers.solution import Iteration
 from dlatent.stores.location import zarr_location
@@ -31,13 +31,13 @@ PathLike = str | os.PathLike[str]
 class Report:
     """How a fit went; `log_likelihood` is None of what has no likelihood."""
 
-    log_likelihood: float | None = fact()
-    checked_log_likelihood: float | None = fact()
-    converged: bool = fact()
-    iterations: int = fact()
-    samples: int = fact()
-    plan: dict[str, str | int] = fact()
-    notices: tuple[tuple[str, str], ...] = fact()
+    log_likelihood: float | None = attribute()
+    checked_log_likelihood: float | None = attribute()
+    converged: bool = attribute()
+    iterations: int = attribute()
+    samples: int = attribute()
+    plan: dict[str, str | int] = attribute()
+    notices: tuple[tuple[str, str], ...] = attribute()
     history: tuple[Iteration, ...] = table(Iteration, "iteration")
     passes: tuple[PassRecord, ...] = table(PassRecord, "pass")
 
@@ -47,8 +47,8 @@ class FittedModel(ABC):
     """What a fit has found; each family of models has its own."""
 
     @abstractmethod
-    def summary(self, samples: int) -> Facts:
-        """What was found from so many samples, as JSON values; lists of facts are tables."""
+    def summary(self, samples: int) -> Summary:
+        """What was found from so many samples, as JSON values; lists are tables."""
 
     def attributes(self, report: Report, passes: int) -> dict[str, Any]:
         """What `result_` says of the fit."""
@@ -92,7 +92,10 @@ def save(path: PathLike, kind: str, parameters: dict[str, Any], fit: Fit, *, ove
     results.save(
         path,
         kind=kind,
-        attributes={"parameters": {name: _plain(value) for name, value in parameters.items()}, **stored.facts(fit)},
+        attributes={
+            "parameters": {name: _plain(value) for name, value in parameters.items()},
+            **stored.json_values(fit),
+        },
         variables=stored.variables(fit),
         overwrite=overwrite,
         checkpoint=fit.checkpoint,
@@ -105,10 +108,10 @@ def _plain(value: Any) -> Any:
     return masked(value) if isinstance(value, str) else value
 
 
-def restored(path: PathLike, variables: dict[str, Variable], attributes: Any) -> Fit:
+def from_saved(path: PathLike, variables: dict[str, Variable], attributes: Any) -> Fit:
     """The fit that was kept as these at a place.  Errors: any, for what no fit leaves."""
     values = {name: variable.values for name, variable in variables.items()}
-    fit = stored.restored(Fit, values, attributes)
+    fit = stored.from_saved(Fit, values, attributes)
     if values:
         raise StoreError(f"there is a variable {min(values)!r}, which the model does not have")
     (place, *_) = read_places(zarr_location(path))
@@ -118,16 +121,16 @@ def restored(path: PathLike, variables: dict[str, Variable], attributes: Any) ->
 def result(kind: str, fit: Fit) -> xr.Dataset:
     """The arrays of a fit with named dimensions and the coordinates of the data."""
     report, model = fit.report, fit.model
-    variables = {name: v for name, v in stored.variables(fit, whole=False).items() if not name.startswith(GRID)}
+    variables = {name: v for name, v in stored.variables(fit, saved_only=False).items() if not name.startswith(GRID)}
     along = {name for name, v in variables.items() if name in v.dims or name == "feature_view"}
     used = {dim for name, v in variables.items() if name not in along for dim in v.dims}
     arrays = {name: (v.dims, np.array(v.values)) for name, v in variables.items()}
-    facts = model.attributes(report, passes_of(fit))
+    values = model.attributes(report, passes_of(fit))
     dataset = xr.Dataset(
         {name: value for name, value in arrays.items() if name not in along},
         coords={name: value for name, value in arrays.items() if name in along and used >= {*value[0]}},
         # netCDF has no truth values.
-        attrs={"model": kind} | {name: int(v) if isinstance(v, bool) else v for name, v in facts.items()},
+        attrs={"model": kind} | {name: int(v) if isinstance(v, bool) else v for name, v in values.items()},
     )
     labels: Any = getattr(model, "labels", None)
     if labels is None or "feature" not in dataset.dims:
@@ -142,10 +145,10 @@ def history(report: Report) -> xr.Dataset:
     return xr.Dataset({name: (v.dims, v.values) for name, v in stored.variables(report).items()})
 
 
-def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
-    """A model of some kind with these hyperparameters, as JSON values; lists of facts are tables."""
+def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Summary:
+    """A model of some kind with these hyperparameters, as JSON values; lists are tables."""
     report, records = fit.report, fit.report.passes
-    facts: Facts = {
+    values: Summary = {
         "kind": kind,
         "parameters": parameters,
         "samples": report.samples,
@@ -154,11 +157,11 @@ def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
         "seconds": float(sum(record.seconds for record in records)),
     }
     if report.log_likelihood is not None:
-        facts |= {
+        values |= {
             "log_likelihood": report.log_likelihood,
             "iterations": report.iterations,
             "solver": report.plan["solver"],
             "bytes_read": sum(record.bytes_read for record in records),
             "warnings": [text for _, text in report.notices],
         }
-    return facts | fit.model.summary(report.samples)
+    return values | fit.model.summary(report.samples)

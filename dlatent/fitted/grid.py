@@ -178,9 +178,9 @@ def spread_all(dataset: xr.Dataset, feature: str, grid: Grid) -> xr.Dataset:
         if feature not in values.dims:
             continue
         power = UNITS.get(str(name), 0)
-        words = {"long_name": str(name).replace("_", " ") + (f" of {about}" if about else "")}
+        long_name = {"long_name": str(name).replace("_", " ") + (f" of {about}" if about else "")}
         variable = spread(values.reset_coords(drop=True), feature, grid, power)
-        variables[name] = variable.assign_attrs({**units(grid, power), **words})
+        variables[name] = variable.assign_attrs({**units(grid, power), **long_name})
     return dataset.drop_dims(feature).assign(variables)[list(dataset.data_vars)].assign_attrs(dataset.attrs)
 
 
@@ -224,7 +224,7 @@ def units(grid: Grid, power: int) -> dict[str, Any]:
     return {"units": f"({grid.attrs['units']})^{power}"} if power and "units" in grid.attrs else {}
 
 
-def feature_words(labels: AxisLabels, features: int) -> Sequence[Any] | npt.NDArray[Any]:
+def display_names(labels: AxisLabels, features: int) -> Sequence[Any] | npt.NDArray[Any]:
     """What to call each of so many features: by their labels, by their coordinates in a grid, or by their numbers."""
     if labels.features is not None:
         return np.asarray(labels.features)
@@ -279,9 +279,9 @@ def grid_variables(grid: Grid, prefix: str = GRID) -> dict[str, Variable]:
         for number, (name, each) in enumerate(grid.coords.items())
     }
     optional = {"kept": grid.kept, "scale": grid.scale}
-    own_axis = (f"{prefix}features",)
+    feature_axis = (f"{prefix}features",)
     return arrays | {
-        f"{prefix}{name}": Variable(own_axis, values) for name, values in optional.items() if values is not None
+        f"{prefix}{name}": Variable(feature_axis, values) for name, values in optional.items() if values is not None
     }
 
 
@@ -302,7 +302,7 @@ def grid_attributes(grid: Grid) -> dict[str, Any]:
     }
 
 
-def restored_grid(values: dict[str, Any], attributes: Mapping[str, Any], prefix: str = GRID) -> Grid:
+def read_grid(values: dict[str, Any], attributes: Mapping[str, Any], prefix: str = GRID) -> Grid:
     """The grid that was saved with these. Errors: any, for what no grid has."""
     coords = {
         name: Coordinate(tuple(dims), values.pop(f"{prefix}{number}"), attrs)

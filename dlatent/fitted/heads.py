@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array
-from dlatent.fitted.stored import fact, part, stored
+from dlatent.fitted.stored import attribute, part, stored
 from dlatent.fitted.targets import TargetEncoding
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.parameters import Parameters
@@ -41,7 +41,7 @@ class EstimatedHead:
 class Targets:
     """The last view: targets on their rank, how they are encoded, and what predicts them."""
 
-    kind: str = fact()
+    kind: str = attribute()
     rank_loadings: Array = stored("target_rank", "component")
     rank_mean: Array = stored("target_rank")
     centre: Array = stored("target", name="target_centre")

@@ -13,15 +13,15 @@ from dlatent.arrays import Array, BlockSource, Features
 from dlatent.containers import check_parts
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
-from dlatent.fitted.facts import Facts
 from dlatent.fitted.linear import Linear
 from dlatent.fitted.room import SHARE
 from dlatent.fitted.rows import Complete, KernelRows
-from dlatent.fitted.stored import Values, fact, part, stored
+from dlatent.fitted.stored import Values, attribute, part, stored
+from dlatent.fitted.summary import Summary
 from dlatent.gaussian.kernel import KernelMap
 from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.operators.sparse import stacked
-from dlatent.stores.rows import held
+from dlatent.stores.rows import rows_in_memory
 from dlatent.stores.schema import Variable
 
 
@@ -64,7 +64,7 @@ class Compared:
         """What the kernel is, as JSON values."""
         return {name: getattr(self.kernel, name) for name in ("name", "gamma", "degree", "coef0")}
 
-    def facts(self) -> dict[str, Any]:
+    def json_values(self) -> dict[str, Any]:
         """The numbers of the kernel, and of columns.
 
         Errors: StoreError for a kernel that is a function, which no store can keep.
@@ -74,7 +74,7 @@ class Compared:
         return {"kernel": self.numbers, "columns": self.columns}
 
     @classmethod
-    def restored(cls, values: Values, saved: Values) -> Compared:
+    def from_saved(cls, values: Values, saved: Values) -> Compared:
         """What was kept as these.  Errors: StoreError for a kernel or rows that no model has."""
         kernel, columns = Kernel(**saved["kernel"], shift=values.pop("kernel_shift", None)), saved["columns"]
         if kernel.name not in NAMES or not np.isfinite([kernel.gamma, kernel.coef0, float(kernel.degree)]).all():
@@ -92,7 +92,7 @@ class Compared:
             raise StoreError(f"'training_edges' do not cut {rows.shape[0]} training rows into blocks")
         if rows.shape[1] != columns:
             raise StoreError(f"there are training rows of shape {rows.shape} for rows of {columns} features")
-        return cls(kernel, held(rows, edges.tolist()), columns)
+        return cls(kernel, rows_in_memory(rows, edges.tolist()), columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -111,10 +111,10 @@ class KernelGaussian(Linear):
     combinations: Array = stored("training", "coordinate")
     offset: Array = stored("coordinate", name="coordinate_offset")
     middle: Array = stored("training", name="feature_middle")
-    length: float = fact()
-    feature_dimension: int = fact()
-    trace_error: float = fact()
-    compared: Compared = part(whole=True)
+    length: float = attribute()
+    feature_dimension: int = attribute()
+    trace_error: float = attribute()
+    compared: Compared = part(saved_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +146,7 @@ class KernelGaussian(Linear):
         """The number of features in a row."""
         return self.compared.columns
 
-    def told(self) -> Facts:
+    def told(self) -> Summary:
         """The kernel."""
         more = {"dimension": self.feature_dimension, "trace_error": self.trace_error}
         return {"kernel": self.compared.numbers | more}
@@ -156,6 +156,6 @@ class KernelGaussian(Linear):
         """The precision of a row by itself: 1."""
         return 1.0
 
-    def feature_words(self) -> Any:
+    def display_names(self) -> Any:
         """None: features are never written down."""
         return ()

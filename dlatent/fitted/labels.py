@@ -11,7 +11,7 @@ import numpy as np
 
 from dlatent.arrays import AxisLabels
 from dlatent.errors import StoreError
-from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, kind_of, of_view, restored_grid
+from dlatent.fitted.grid import display_names, grid_attributes, grid_variables, kind_of, of_view, read_grid
 from dlatent.fitted.stored import Values
 from dlatent.gaussian.specification import slices_of
 from dlatent.stores.schema import Variable
@@ -27,7 +27,7 @@ class Labels:
         """The names, and the arrays of the grid."""
         return _names(self.known) | (grid_variables(self.known.grid) if self.known.grid else {})
 
-    def facts(self) -> dict[str, Any]:
+    def json_values(self) -> dict[str, Any]:
         """The dimensions, and what else a grid is."""
         return {"dims": self.known.dims, "grid": grid_attributes(self.known.grid) if self.known.grid else None}
 
@@ -35,14 +35,14 @@ class Labels:
         """All features are one view."""
         return (width,)
 
-    def words(self, width: int) -> Any:
+    def display_names(self, width: int) -> Any:
         """What to call each of the features."""
-        return feature_words(self.known, width)
+        return display_names(self.known, width)
 
     @classmethod
-    def restored(cls, values: Values, saved: Values) -> Labels:
+    def from_saved(cls, values: Values, saved: Values) -> Labels:
         """The labels that were kept as these.  Errors: StoreError."""
-        grid = restored_grid(values, saved["grid"]) if saved["grid"] else None
+        grid = read_grid(values, saved["grid"]) if saved["grid"] else None
         return cls(AxisLabels(require_dims(saved["dims"]), None, values.pop("feature", None), grid=grid))
 
 
@@ -83,7 +83,7 @@ class ViewLabels:
             arrays |= grid_variables(labels.grid, of_view(number)) if labels.grid else {}
         return arrays
 
-    def facts(self) -> dict[str, Any]:
+    def json_values(self) -> dict[str, Any]:
         """What else is known of each view."""
         return {"views": [
             {"name": name, "size": size, "dims": labels.dims, "kind": kind_of(labels.features),
@@ -95,13 +95,13 @@ class ViewLabels:
         """The numbers of features of the views."""
         return self.sizes
 
-    def words(self, width: int) -> Any:
+    def display_names(self, width: int) -> Any:
         """What to call each of the features: by its view, too."""
         views = zip(self.views.items(), self.sizes, strict=True)
-        return [f"{view} {name}" for (view, labels), size in views for name in feature_words(labels, size)]
+        return [f"{view} {name}" for (view, labels), size in views for name in display_names(labels, size)]
 
     @classmethod
-    def restored(cls, values: Values, saved: Values) -> ViewLabels:
+    def from_saved(cls, values: Values, saved: Values) -> ViewLabels:
         """The labels that were kept as these.  Errors: StoreError."""
         sizes, views = [view["size"] for view in saved["views"]], dict[str, AxisLabels]()
         if any(type(size) is not int for size in sizes):
@@ -111,7 +111,7 @@ class ViewLabels:
             raise StoreError(f"'feature_view' does not say of which views the features are; these have {sizes}")
         for number, (view, at) in enumerate(zip(saved["views"], slices_of(sizes), strict=True)):
             features = names[at].astype(view["kind"]) if view["kind"] else None
-            grid = restored_grid(values, view["grid"], of_view(number)) if view["grid"] else None
+            grid = read_grid(values, view["grid"], of_view(number)) if view["grid"] else None
             views[view["name"]] = AxisLabels(require_dims(view["dims"]), None, features, grid=grid)
         return cls(views, tuple(sizes))
 

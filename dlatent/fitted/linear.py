@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 from dlatent.errors import StoreError
-from dlatent.fitted.facts import Facts, component_facts, noise_fact
 from dlatent.fitted.fit import FittedModel
 from dlatent.fitted.heads import Targets
 from dlatent.fitted.labels import FeatureLabels, ViewLabels
 from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Rows, Turned, positive
-from dlatent.fitted.stored import fact, facts, part, stored, variables
+from dlatent.fitted.stored import attribute, json_values, part, stored, variables
+from dlatent.fitted.summary import Summary, component_summaries, noise_summary
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.parameters import Parameters
@@ -31,7 +31,7 @@ class SharedNoise:
     variance: Array = stored("view", name="noise_variance")
     floor: Array = stored("view", name="noise_floor")
     at_floor: Array = stored("view", name="at_floor")
-    fixed: bool = fact(default=False)
+    fixed: bool = attribute(default=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +56,9 @@ class Compared:
 class Smoothed:
     """Rows were smoothed over a graph with λ; a row is itself a sample."""
 
-    smoothing: float = fact()
-    hops: int = fact()
-    edges: int = fact()
+    smoothing: float = attribute()
+    hops: int = attribute()
+    edges: int = attribute()
     compared: Compared | None = part(default=None)
     isolated: ClassVar[float] = 1.0
     """The precision of a row by itself."""
@@ -72,10 +72,10 @@ class Smoothed:
 class Edges:
     """A graph makes the precision Δ = γI + (αI + A)² between the samples, whose rank is known."""
 
-    alpha: float = fact()
-    gamma: float = fact()
-    edges: int = fact()
-    rank: int = fact()
+    alpha: float = attribute()
+    gamma: float = attribute()
+    edges: int = attribute()
+    rank: int = attribute()
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.isolated < np.inf:
@@ -91,8 +91,8 @@ class Edges:
 class Entries:
     """A precision between the samples was given, of so many stored entries and this rank."""
 
-    entries: int = fact()
-    rank: int = fact()
+    entries: int = attribute()
+    rank: int = attribute()
     isolated: ClassVar[float] = 1.0
     """The precision of a sample beside those of the fit."""
 
@@ -111,9 +111,9 @@ class Linear(FittedModel):
     component: Integers = stored("component")
     view_samples: Integers = stored("view")
     total_variance: Array = stored("view")
-    patterns: tuple[tuple[int, ...], ...] = fact()
-    missing: bool = fact()
-    row_effects: bool = fact()
+    patterns: tuple[tuple[int, ...], ...] = attribute()
+    missing: bool = attribute()
+    row_effects: bool = attribute()
     labels: FeatureLabels = part()
     loadings_covariance: Array | None = stored("feature", "component_pair", default=None)
     common_loadings_covariance: Array | None = stored("component_pair", default=None)
@@ -170,11 +170,11 @@ class Linear(FittedModel):
         """The precision of a row by itself, by which covariances are divided.  Errors: DataError where it is 0."""
 
     @abstractmethod
-    def told(self) -> Facts:
+    def told(self) -> Summary:
         """What a family tells of a model beside what all tell."""
 
     @abstractmethod
-    def feature_words(self) -> Any:
+    def display_names(self) -> Any:
         """What to call each of the features; nothing where they are never written down."""
 
     @property
@@ -199,18 +199,18 @@ class Linear(FittedModel):
         """Those of all stacked features that are no targets."""
         return slice(0, sum(self.view_sizes))
 
-    def summary(self, samples: int) -> Facts:
+    def summary(self, samples: int) -> Summary:
         """The noise of each view, where features have their own its mean; each component, with the features of the
         largest loadings; and what a family tells beside."""
         noise, views = self.noise, zip(self.specification.views, self.specification.noise_slices, strict=True)
         lines = [
-            noise_fact(view.name, noise.variance[at], noise.at_floor[at], int(seen), shared=view.shared)
+            noise_summary(view.name, noise.variance[at], noise.at_floor[at], int(seen), shared=view.shared)
             for (view, at), seen in zip(views, self.view_samples, strict=True)
         ]
         sizes = self.view_sizes if len(self.view_sizes) > 1 else (self.dimension,)
         variance = float(np.dot(self.total_variance[: len(sizes)], sizes))
-        components = component_facts(self.loadings, self.feature_words(), variance)
-        common: Facts = {"features": self.columns, "noise": lines, "components": components}
+        components = component_summaries(self.loadings, self.display_names(), variance)
+        common: Summary = {"features": self.columns, "noise": lines, "components": components}
         return common | ({} if self.targets is None else {"targets": self.targets.names}) | self.told()
 
     def predictor(self) -> ClassRule | Head:
@@ -258,11 +258,11 @@ class LinearGaussian(Linear):
         precision = 1.0 if self.between is None else self.between.isolated
         return Complete(self.parameters, self.specification, precision)
 
-    def told(self) -> Facts:
+    def told(self) -> Summary:
         """The graph, or the precision between samples."""
         if self.between is None:
             return {}
-        numbers = {name: value for name, value in facts(self.between).items() if isinstance(value, int | float)}
+        numbers = {name: value for name, value in json_values(self.between).items() if isinstance(value, int | float)}
         compared = {name: each.values.tolist() for name, each in variables(self.between).items()}
         name = "precision" if isinstance(self.between, Entries) else "graph"
         return {name: numbers | ({"compared": compared} if compared else {})}
@@ -272,9 +272,9 @@ class LinearGaussian(Linear):
         """The precision of a row by itself, by which covariances are divided.  Errors: DataError where it is 0."""
         return 1.0 if self.between is None else positive(self.between.isolated)
 
-    def feature_words(self) -> Any:
+    def display_names(self) -> Any:
         """What to call each of the features."""
-        return self.labels.words(len(self.mean))
+        return self.labels.display_names(len(self.mean))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError, StoreError
-from dlatent.fitted.facts import Facts, component_facts, noise_fact
 from dlatent.fitted.fit import FittedModel
 from dlatent.fitted.labels import FeatureLabels
 from dlatent.fitted.stored import part, stored
+from dlatent.fitted.summary import Summary, component_summaries, noise_summary
 from dlatent.gaussian.parameters import Parameters
 from dlatent.solvers.mixture.statistics import Mixture as MixtureParameters
 from dlatent.solvers.mixture.statistics import MixtureRows
@@ -84,7 +84,7 @@ class Mixture(FittedModel):
             labels=labels,
         )
 
-    def means_given(self, z: Array, chosen: npt.NDArray[Any]) -> Array:
+    def conditional_means(self, z: Array, chosen: npt.NDArray[Any]) -> Array:
         """The means of the features (n, D) given latent variables and the component of each row.  Errors: DataError."""
         if chosen.shape != (len(z),) or chosen.dtype.kind not in "iu" or not np.isin(chosen, self.mixture).all():
             raise DataError(
@@ -111,20 +111,20 @@ class Mixture(FittedModel):
         """What the model says of single rows."""
         return MixtureRows(self.parameters)
 
-    def summary(self, samples: int) -> Facts:
+    def summary(self, samples: int) -> Summary:
         """The weights, the noise of each component of the mixture, where features have their own its mean, and their
         latent variables, with the features of the largest loadings."""
         width, shared, each = self.mean.shape[1], isinstance(self.noise, ComponentNoise), self.parameters.noise_variance
-        names, total = self.labels.words(width), float(self.total_variance[0]) * width
+        names, total = self.labels.display_names(width), float(self.total_variance[0]) * width
         low = self.noise.at_floor.reshape(each.shape)
         noise = [
-            noise_fact(f"component {m}", each[m], low[m], round(weight * samples), shared=shared)
+            noise_summary(f"component {m}", each[m], low[m], round(weight * samples), shared=shared)
             for m, weight in zip(self.mixture, self.weights, strict=True)
         ]
         components = [
             {"mixture": m} | one
             for m, loadings in zip(self.mixture.tolist(), self.loadings, strict=True)
-            for one in component_facts(loadings, names, total)
+            for one in component_summaries(loadings, names, total)
         ]
         return {"features": width, "noise": noise, "components": components, "mixture": self.weights}
 

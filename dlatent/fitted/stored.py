@@ -1,8 +1,8 @@
 """Values that are kept: a dataclass says of each field what it is, and `save`, `load` and `result_` follow from that.
 
-A field is an array over named dimensions (`stored`), a JSON value (`fact`), a table with a line for each of several
-small values (`table`), or another such dataclass (`part`).  Fields without a description are not kept.  A part may have
-a codec of its own: `variables`, `facts` and the class method `restored`.
+A field is an array over named dimensions (`stored`), a JSON value (`attribute`), a table with a line for each of
+several small values (`table`), or another such dataclass (`part`).  Fields without a description are not kept.  A part
+may have a codec of its own: `variables`, `json_values` and the class method `from_saved`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dlatent.stores.schema import Variable
 
 T = TypeVar("T")
 Values = dict[str, Any]
-"""Variables of a store that are not yet taken, or facts."""
+"""Variables of a store that are not yet taken, or JSON values."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class About:
     dims : the dimensions of an array; of a table the one that its lines lie along.
     name : in a store; by default that of the field.
     row : the dataclass of a line, of a table.
-    whole : whether only a saved model needs it, and a Dataset of results has it not.
+    saved_only : whether a saved model has it, and a Dataset of results has not.
     """
 
     dims: tuple[str, ...] = ()
     name: str = ""
     row: Any = None
-    whole: bool = False
+    saved_only: bool = False
 
 
 def _described(about: About, default: Any) -> Any:
@@ -49,14 +49,14 @@ def stored(*dims: str, name: str = "", default: Any = MISSING) -> Any:
     return _described(About(dims, name), default)
 
 
-def fact(default: Any = MISSING) -> Any:
+def attribute(default: Any = MISSING) -> Any:
     """A value that JSON holds."""
     return _described(About(), default)
 
 
-def part(default: Any = MISSING, *, whole: bool = False) -> Any:
-    """A value of several fields; with `whole` one that only a saved model needs."""
-    return _described(About(whole=whole), default)
+def part(default: Any = MISSING, *, saved_only: bool = False) -> Any:
+    """A value of several fields; with `saved_only` one that a Dataset of results has not."""
+    return _described(About(saved_only=saved_only), default)
 
 
 def table(row: type, dim: str, default: Any = MISSING) -> Any:
@@ -76,17 +76,17 @@ def columns(about: About) -> list[str]:
     return [one.name for one in fields(about.row) if one.name != about.dims[0]]
 
 
-def variables(value: Any, *, whole: bool = True) -> dict[str, Variable]:
-    """The arrays of a value by their names in a store, without those that it does not have, and unless it is the
-    `whole` value without those that only a saved model needs."""
+def variables(value: Any, *, saved_only: bool = True) -> dict[str, Variable]:
+    """The arrays of a value by their names in a store, without those that it does not have; with `saved_only` those
+    that a Dataset of results has not, too."""
     arrays: dict[str, Variable] = {}
     for name, about, content in kept(value):
-        if about.whole and not whole:
+        if about.saved_only and not saved_only:
             continue
         if hasattr(content, "variables"):
             arrays |= content.variables()
         elif is_dataclass(content):
-            arrays |= variables(content, whole=whole)
+            arrays |= variables(content, saved_only=saved_only)
         elif about.row is not None:
             for column in columns(about) if content else ():
                 cells = np.array([getattr(line, column) for line in content])
@@ -98,21 +98,21 @@ def variables(value: Any, *, whole: bool = True) -> dict[str, Variable]:
     return arrays
 
 
-def facts(value: Any) -> dict[str, Any]:
+def json_values(value: Any) -> dict[str, Any]:
     """All JSON values of a value by the names of their fields, and those of its parts."""
     values: dict[str, Any] = {"type": type(value).__name__}
     for name, about, content in kept(value):
-        if hasattr(content, "facts"):
-            values[name] = {"type": type(content).__name__} | content.facts()
+        if hasattr(content, "json_values"):
+            values[name] = {"type": type(content).__name__} | content.json_values()
         elif is_dataclass(content):
-            values[name] = facts(content)
+            values[name] = json_values(content)
         elif not about.dims:
             values[name] = content
     return values
 
 
-def restored(cls: type[T], values: Values, saved: Values) -> T:
-    """The value of a class that was kept as these variables, which it takes out, and facts.
+def from_saved(cls: type[T], values: Values, saved: Values) -> T:
+    """The value of a class that was kept as these variables, which it takes out, and JSON values.
 
     Errors: StoreError that names what is missing or cannot be.
     """
@@ -129,10 +129,10 @@ def restored(cls: type[T], values: Values, saved: Values) -> T:
             arguments[name] = values.pop(variable, None)
         elif parts and saved[name] is not None:
             kind: Any = parts[saved[name]["type"]]
-            codec = getattr(kind, "restored", None)
-            arguments[name] = codec(values, saved[name]) if codec else restored(kind, values, saved[name])
+            codec = getattr(kind, "from_saved", None)
+            arguments[name] = codec(values, saved[name]) if codec else from_saved(kind, values, saved[name])
         else:
-            arguments[name] = _fact(name, saved[name], kinds)
+            arguments[name] = _attribute(name, saved[name], kinds)
     return cls(**arguments)
 
 
@@ -155,7 +155,7 @@ def _lines(values: Values, about: About) -> tuple[Any, ...]:
     return tuple(about.row(*((at,) if numbered else ()), *line) for at, line in enumerate(lines, 1))
 
 
-def _fact(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+def _attribute(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     """A JSON value of a type that the field may have, lists as tuples."""
     plain = tuple(get_origin(kind) or kind for kind in kinds)
     if Any not in plain:

@@ -79,7 +79,7 @@ class TargetEncoding:
             if holes and not self.rotated:
                 _finite(values)
                 return values - self.centre
-            _whole_rows(values)
+            _labelled_rows(values)
             return (values - self.centre) @ self.rotation
         codes = self.codes(targets, samples)
         rows = self.table()[codes]
@@ -215,7 +215,7 @@ def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: b
     gaps = holes and bool((seen.any(axis=1) & ~seen.all(axis=1)).any())
     if gaps:
         _finite(values)
-    elif not _whole_rows(values).any():
+    elif not _labelled_rows(values).any():
         raise DataError("no row of y is labelled (all are NaN); label some samples, or use PPCA")
     if kind == "multilabel" and not np.isin(values[seen], (0.0, 1.0)).all():
         raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
@@ -248,7 +248,7 @@ def _with_gaps(values: Array, seen: npt.NDArray[np.bool_]) -> tuple[Array, Array
     return centre, np.eye(values.shape[1])
 
 
-def _whole_rows(values: Array) -> npt.NDArray[np.bool_]:
+def _labelled_rows(values: Array) -> npt.NDArray[np.bool_]:
     """Which rows have targets; DataError where a row has only some of them, or an infinite one."""
     missing = np.isnan(values)
     partly = missing.any(axis=1) & ~missing.all(axis=1)

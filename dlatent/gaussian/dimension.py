@@ -158,9 +158,9 @@ def _largest_of_noise(samples: int, features: int, rng: np.random.Generator) -> 
     drawn = np.empty(DRAWS)
     for number in range(DRAWS):
         diagonal, below = rng.chisquare(many - np.arange(few)), rng.chisquare(np.arange(few - 1, 0, -1))
-        beside = np.sqrt(diagonal[:-1] * below)
+        off_diagonal = np.sqrt(diagonal[:-1] * below)
         diagonal[1:] += below
-        (largest,) = la.eigvalsh_tridiagonal(diagonal, beside, select="i", select_range=(few - 1, few - 1))
+        (largest,) = la.eigvalsh_tridiagonal(diagonal, off_diagonal, select="i", select_range=(few - 1, few - 1))
         drawn[number] = largest * features / diagonal.sum()
     return float(np.quantile(drawn, QUANTILE))
 

@@ -19,7 +19,7 @@ from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import pattern_sums
 from dlatent.gaussian.specification import Specification, slices_of
 from dlatent.gaussian.views import Arrangement, Parts, by_pattern, counted
-from dlatent.operators.sparse import far_part, rows_about, times
+from dlatent.operators.sparse import far_mean, rows_about, times
 from dlatent.operators.symmetric import unpacked
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -102,12 +102,12 @@ def expect_moments(parameters: Parameters, moments: Moments, specification: Spec
     latent, noise = [], specification.per_feature(parameters.noise_variance)
     for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
         at = specification.features_of(pattern)
-        expected = expect_part(part, projection_of(parameters, noise, at), parameters.of(at), noise[at])
+        expected = expect_pattern(part, projection_of(parameters, noise, at), parameters.of(at), noise[at])
         latent.append(expected._replace(energy=_by_groups(expected.energy, specification, pattern)))
     return tuple(latent)
 
 
-def expect_part(part: PatternMoments, about: Projection, seen: Parameters, noise: Array) -> Latent:
+def expect_pattern(part: PatternMoments, about: Projection, seen: Parameters, noise: Array) -> Latent:
     """The statistics of rows that have the same features from their moments, with Σ (x−s)² of each feature; the
     parameters and noise variances are those of these features."""
     (count, total, gram), (b, covariance, constant), mean = part, about, seen.mean
@@ -187,7 +187,7 @@ def near_zero(
     for x, view in zip(parts, pattern, strict=True):
         if not isinstance(x, np.ndarray):
             at = specification.slices[view]
-            shift[at] = far_part(parameters.mean[at], (parameters.loadings[at] ** 2).sum(axis=1) + noise[at])
+            shift[at] = far_mean(parameters.mean[at], (parameters.loadings[at] ** 2).sum(axis=1) + noise[at])
     if not shift.any():
         return parts, parameters
     moved = tuple(rows_about(x, shift[specification.slices[view]])[0] for x, view in zip(parts, pattern, strict=True))

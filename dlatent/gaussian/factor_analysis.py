@@ -20,7 +20,7 @@ from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.parameters import Maximum, Parameters
 from dlatent.gaussian.specification import Specification
-from dlatent.gaussian.spectral import SMALLEST_PART, Profile
+from dlatent.gaussian.spectral import SMALLEST_FRACTION, Profile
 
 SMALL = 500
 """Features up to which the maximum is polished by Newton steps."""
@@ -88,7 +88,7 @@ def _bounds(profile: Profile) -> tuple[Array, Array]:
     """The least and the largest log noise variances that are searched."""
     floors = profile.specification.floors
     upper = np.log(np.maximum(profile.energies, floors))
-    least = np.maximum(SMALLEST_PART * profile.energies, np.finfo(float).tiny)
+    least = np.maximum(SMALLEST_FRACTION * profile.energies, np.finfo(float).tiny)
     return np.minimum(np.log(np.maximum(floors, least)), upper), upper
 
 

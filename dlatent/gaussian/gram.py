@@ -101,7 +101,7 @@ class DualSpace:
         return (self.rank, targets) if targets else (self.rank,)
 
     @property
-    def whole(self) -> bool:
+    def exhausted(self) -> bool:
         """Whether no other combination of samples is left."""
         return bool(self.basis.shape[1] >= self.data.samples - 1)
 

@@ -157,7 +157,7 @@ def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
     return LabelledRows(scores[some], targets[some], total, sums)
 
 
-def part_of(labelled: int, width: int, *, summed: bool) -> float:
+def fraction_of_rows(labelled: int, width: int, *, summed: bool) -> float:
     """The fraction of so many labelled rows, with so many scores and targets each, that is learned from as rows."""
     return (FEW_NUMBERS if summed else MOST_NUMBERS) / (labelled * width)
 

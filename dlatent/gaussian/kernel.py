@@ -76,16 +76,16 @@ def meet_kernel(mine: Sequence[Block], other: Sequence[Block], request: KernelRe
 def _pieces(blocks: Sequence[Block], *, joined: bool) -> Iterator[tuple[int, list[Features]]]:
     """The rows of a group, up to a tile of them at a time, and where they begin; where they are `joined`, for inner
     products, of several blocks, as blocks of few wide rows have little to do for what is read of them."""
-    start, count, held = 0, 0, list[Features]()
+    start, count, pending = 0, 0, list[Features]()
     for block in blocks:
         for at in range(0, block.rows, TILE):
             rows = block.features[at : at + TILE]
-            if held and (not joined or count + rows.shape[0] > TILE):
-                yield start, held
-                start, count, held = start + count, 0, []
-            held.append(rows)
+            if pending and (not joined or count + rows.shape[0] > TILE):
+                yield start, pending
+                start, count, pending = start + count, 0, []
+            pending.append(rows)
             count += rows.shape[0]
-    yield start, held
+    yield start, pending
 
 
 def _tiles(block: Block, other: Block) -> Iterator[tuple[slice, slice]]:
@@ -176,8 +176,8 @@ def block_diagonal(block: Block, kernel: Kernel) -> tuple[Array, ...]:
     return (kernel.diagonal(block.features),)
 
 
-class GivenRows(NamedTuple):
-    """Of rows of a kernel that is given as the data: KV (n, b) and the diagonal (n,) in pieces, and Kᵀp (N,) for a
+class PrecomputedRows(NamedTuple):
+    """Of rows of a precomputed kernel: KV (n, b) and the diagonal (n,) in pieces, and Kᵀp (N,) for a
     probe p, which shows whether K is symmetric."""
 
     product: tuple[Array, ...]
@@ -185,8 +185,8 @@ class GivenRows(NamedTuple):
     transposed: Array
 
 
-def block_given(block: Block, thin: Array) -> GivenRows:
-    """Products of the rows of a given kernel with V (N, b), of which the first column is the probe.
+def block_precomputed(block: Block, thin: Array) -> PrecomputedRows:
+    """Products of the rows of a precomputed kernel with V (N, b), of which the first column is the probe.
 
     Raises DataError for NaN or infinity.
     """
@@ -194,12 +194,14 @@ def block_given(block: Block, thin: Array) -> GivenRows:
     rows = block.features
     place = slice(block.start, block.start + block.rows)
     diagonal = np.asarray(rows[np.arange(block.rows), np.arange(place.start, place.stop)], dtype=np.float64).ravel()
-    return GivenRows((np.asarray(rows @ thin),), (diagonal,), np.asarray(rows.T @ thin[place, 0]))
+    return PrecomputedRows((np.asarray(rows @ thin),), (diagonal,), np.asarray(rows.T @ thin[place, 0]))
 
 
-def join_given(left: GivenRows, right: GivenRows) -> GivenRows:
+def join_precomputed(left: PrecomputedRows, right: PrecomputedRows) -> PrecomputedRows:
     """Pieces in order, sums added."""
-    return GivenRows(left.product + right.product, left.diagonal + right.diagonal, left.transposed + right.transposed)
+    return PrecomputedRows(
+        left.product + right.product, left.diagonal + right.diagonal, left.transposed + right.transposed
+    )
 
 
 def require_symmetric(probed: Array, transposed: Array) -> None:
@@ -291,26 +293,26 @@ class KernelMap:
     dimension: int
     trace_error: float = 0.0
 
-    def __call__(self, x: Features, shelf: BlockReader | None = None) -> Array:
+    def __call__(self, x: Features, cache: BlockReader | None = None) -> Array:
         """Coordinates of rows and, in the last column, the squared distances of their features from the mean (n, K+1).
 
-        Of a given kernel nobody knows k(x, x), and the distances are NaN.  The rows that the model keeps stay on the
-        shelf, where there is one, for the next call.
+        Of a precomputed kernel k(x, x) is not known, and the distances are NaN.  The rows that the model keeps stay in
+        the cache, where there is one, for the next call.
         """
         thin = np.column_stack([self.combinations, self.middle])
         if self.kernel.name == "precomputed":
             products = np.asarray(x @ thin)
             diagonal = np.full(x.shape[0], np.nan)
         else:
-            products = self._products(x, thin, shelf)
+            products = self._products(x, thin, cache)
             diagonal = self.kernel.diagonal(x)
         distances = diagonal - 2.0 * products[:, -1] + self.length
         return np.column_stack([products[:, :-1] - self.offset, distances])
 
-    def _products(self, x: Features, thin: Array, shelf: BlockReader | None) -> Array:
+    def _products(self, x: Features, thin: Array, cache: BlockReader | None) -> Array:
         products = np.zeros((x.shape[0], thin.shape[1]))
         for block in self.rows:
-            kept = block.load() if shelf is None else shelf.load(block)
+            kept = block.load() if cache is None else cache.load(block)
             for a in range(0, x.shape[0], TILE):
                 for b in range(0, kept.shape[0], TILE):
                     tile = self.kernel(x[a : a + TILE], kept[b : b + TILE])

@@ -35,9 +35,9 @@ class Prediction(NamedTuple):
 def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
     """(x−μ)ᵀΨ⁻¹(x−μ) per row, for one noise variance (1,) or one for each feature (D,); sparse rows are not
     densified."""
-    held: Any = features
-    if isinstance(held, Columns):
-        return np.concatenate([squared_distances(cast(Features, piece), mean, noise) for _, piece in held.places()])
+    matrix: Any = features
+    if isinstance(matrix, Columns):
+        return np.concatenate([squared_distances(cast(Features, piece), mean, noise) for _, piece in matrix.places()])
     if len(noise) == 1:
         return np.asarray(_squares(features, mean) / noise[0])
     root = np.sqrt(noise)

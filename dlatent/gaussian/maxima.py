@@ -67,13 +67,13 @@ class Maxima:
         self.objective, self.unit = objective, unit
         self.lower, self.upper = lower, upper
         self.evaluations, self.left = evaluations, evaluations
-        self.found: list[Top] = []
+        self.maxima: list[Top] = []
         self.led: list[int] = []
 
     @property
     def best(self) -> int:
         """Which of them is the best."""
-        return min(range(len(self.found)), key=lambda number: self.found[number].value)
+        return min(range(len(self.maxima)), key=lambda number: self.maxima[number].value)
 
     def search(self, starts: Iterable[Array], moves: Callable[[Array], Iterable[Array]]) -> Top:
         """The best maximum that starts, and then moves from the best as long as they lead higher, lead to."""
@@ -83,27 +83,27 @@ class Maxima:
                 break
         improved = True
         while improved:
-            best, improved = self.found[self.best], False
+            best, improved = self.maxima[self.best], False
             for start in moves(best.point):
                 if improved or self.left < 0.0:
                     break
                 self.look(start)
-                improved = self.found[self.best].value < best.value - NEAR
-        return self.finished(self.found[self.best])
+                improved = self.maxima[self.best].value < best.value - NEAR
+        return self.finished(self.maxima[self.best])
 
     def look(self, start: Array) -> None:
         """Climb from a start, near to the top where that may be a maximum that is new and not far below the best."""
         top = Top(start, np.inf, (), False)
         for gradient in LOOKS:
             top = self.climb(top.point, gradient, top.path)
-            known = next((number for number, other in enumerate(self.found) if self.same(top, other)), None)
-            if known is not None and top.value >= self.found[known].value:
+            known = next((number for number, other in enumerate(self.maxima) if self.same(top, other)), None)
+            if known is not None and top.value >= self.maxima[known].value:
                 self.led.append(known)
                 return
-            if self.found and top.value > self.found[self.best].value + WORTH:
+            if self.maxima and top.value > self.maxima[self.best].value + WORTH:
                 return
-        self.led.append(len(self.found) if known is None else known)
-        self.found[self.led[-1] : self.led[-1] + 1] = [top]
+        self.led.append(len(self.maxima) if known is None else known)
+        self.maxima[self.led[-1] : self.led[-1] + 1] = [top]
 
     def same(self, one: Top, other: Top) -> bool:
         """Whether two points are at one maximum; of little noise it does not matter how little it is."""

@@ -26,7 +26,7 @@ from dlatent.gaussian.views import (
     require_finite,
     sorted_views,
 )
-from dlatent.operators.sparse import column_sums, far_part
+from dlatent.operators.sparse import column_sums, far_mean
 
 CHUNK_ROWS = 2048
 """Rows whose products are summed in the dtype of the data before they are added in float64."""
@@ -198,7 +198,7 @@ class ColumnSums(NamedTuple):
         """The mean (D,) of the features that are far from zero, 0 for the others."""
         count = np.maximum(self.samples, 1.0)
         mean = self.total / count
-        return far_part(mean, np.maximum(self.squares / count - mean**2, 0.0))
+        return far_mean(mean, np.maximum(self.squares / count - mean**2, 0.0))
 
 
 def block_column_sums(block: Block, request: tuple[Patterns, Arrangement] | None) -> ColumnSums:

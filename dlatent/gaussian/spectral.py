@@ -29,9 +29,9 @@ HALVINGS = 4
 """Times that an interval between two ratios is halved where a better maximum could be inside."""
 BETTER = 1e-12
 """Relative difference of log-likelihoods from which a maximum is another one."""
-SCANNED_PART = 1e-6
+SCANNED_FRACTION = 1e-6
 """Fraction of a view's mean variance down to which the scan goes, unless the view leaves less to its noise."""
-SMALLEST_PART = 1e-12
+SMALLEST_FRACTION = 1e-12
 """Fraction of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
 
 
@@ -170,14 +170,14 @@ def near_best(moments: Moments, specification: Specification) -> Maximum:
 def _bounds(profile: Profile) -> tuple[Array, Array]:
     """The least and the largest log noise variances that are searched."""
     upper = np.log(profile.energies / profile.sizes)
-    floors = np.maximum(profile.specification.floors, SMALLEST_PART * np.exp(upper))
+    floors = np.maximum(profile.specification.floors, SMALLEST_FRACTION * np.exp(upper))
     return np.minimum(np.log(floors), upper), upper
 
 
 def _least_scanned(profile: Profile, lower: Array, upper: Array) -> Array:
-    """The least log noise variances of the scan: `SCANNED_PART` of a view's mean variance, or less where the view alone
-    leaves less to its noise.  What the components leave of a view is never less than the best ones of its own leave."""
-    k, least = profile.specification.n_components, upper + np.log(SCANNED_PART)
+    """The least log noise variances of the scan: `SCANNED_FRACTION` of a view's mean variance, or less where the view
+    alone leaves less to its noise.  What the components leave of a view is never less than its own best ones leave."""
+    k, least = profile.specification.n_components, upper + np.log(SCANNED_FRACTION)
     for view, features in enumerate(profile.specification.group_slices):
         if profile.sizes[view] > k:
             inside = top_eigenvalues(profile.second[features, features], min(k, features.stop - features.start))
@@ -232,13 +232,13 @@ def _basins(scan: Array) -> list[Array]:
     return list(points[near])
 
 
-def _hidden(profile: Profile, scan: Array, found: list[Maximum], lower: Array, upper: Array) -> list[Maximum]:
+def _hidden(profile: Profile, scan: Array, maxima: list[Maximum], lower: Array, upper: Array) -> list[Maximum]:
     """Better maxima of two views between two points of the scan, which sees one where it sees its slopes.
 
     Intervals whose ends are so high, and beside such slopes, that a better maximum could be inside, are halved again
     and again; what then is a maximum in a place of its own is climbed.
     """
-    best = max(solution.log_likelihood for solution in found)
+    best = max(solution.log_likelihood for solution in maxima)
     ratios = np.linspace(lower[1] - upper[0], upper[1] - lower[0], len(scan))
     for _ in range(HALVINGS):
         heights = scan[:, -1]
@@ -250,7 +250,7 @@ def _hidden(profile: Profile, scan: Array, found: list[Maximum], lower: Array, u
         scan, ratios = np.insert(scan, inside + 1, fresh, axis=0), np.insert(ratios, inside + 1, middle)
     padded = np.pad(scan[:, -1], 1, constant_values=-np.inf)
     tops = np.flatnonzero((scan[:, -1] >= padded[:-2]) & (scan[:, -1] >= padded[2:]))
-    known = np.array([np.diff(np.log(solution.parameters.noise_variance))[0] for solution in found])
+    known = np.array([np.diff(np.log(solution.parameters.noise_variance))[0] for solution in maxima])
     steps = np.gradient(ratios)
     hidden = [i for i in tops if np.abs(ratios[i] - known).min() > 2.0 * steps[i]]
     more = [_top(profile, scan[i, :-1], lower, upper) for i in hidden]

@@ -151,7 +151,7 @@ def bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
     return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
 
 
-def found_bad(x: Features, *, holes: bool = False) -> BadEntry | None:
+def first_bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
     """As `bad_entry`, by way of the sum of all entries, which is finite where they are: the search is seldom needed."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = (x.data if isinstance(x, sp.csr_array) else x).sum()
@@ -202,10 +202,10 @@ def check_totals(block: Block, totals: list[Array], *, refuse_zero_rows: bool) -
 
 def empty_rows(x: Features) -> npt.NDArray[np.intp]:
     """Rows without a single non-zero entry: usually an empty document or a failed measurement."""
-    held: Any = x
-    if isinstance(held, Columns):
-        filled = np.zeros(held.shape[0], dtype=bool)
-        for place, piece in held.places():
+    matrix: Any = x
+    if isinstance(matrix, Columns):
+        filled = np.zeros(matrix.shape[0], dtype=bool)
+        for place, piece in matrix.places():
             filled[place][piece.indices[piece.data != 0]] = True
     elif isinstance(x, sp.csr_array):
         filled = np.diff(x.indptr) > 0

@@ -14,14 +14,14 @@ class Model(NamedTuple):
     name : of its class.
     module : that has the class, within `dlatent.models`.
     command : the word for it on the command line; nothing where the commands do not fit it.
-    words : what it is.
+    description : what it is.
     labels, graph, precision, views : whether it takes labels, a graph, a precision in its place, or several views.
     """
 
     name: str
     module: str
     command: str = ""
-    words: str = ""
+    description: str = ""
     labels: bool = False
     graph: bool = False
     precision: bool = False

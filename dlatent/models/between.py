@@ -26,7 +26,7 @@ from dlatent.operators.graph_precision import (
     probe_pass,
     probe_source,
 )
-from dlatent.operators.sample_precision import GivenPrecision, Precision
+from dlatent.operators.sample_precision import Precision, UserPrecision
 from dlatent.solvers.graph.samples import graph_log_likelihood
 from dlatent.solvers.planner import make_plan
 from dlatent.solvers.solution import Solution
@@ -40,7 +40,7 @@ def related(model: Any, task: FitTask, graph: GraphLike, precision: GraphLike = 
     Errors: DataError where this is none between them, and where there are no fewer components than its rank.
     """
     edges, components = open_between(model, graph, precision, task.source), task.specification.n_components
-    delta = GivenPrecision() if edges.precision else model.precision
+    delta = UserPrecision() if edges.precision else model.precision
     rank = rank_of(edges, delta)
     if components >= rank:
         instead = "" if edges.precision else ", or gamma > 0"
@@ -49,13 +49,13 @@ def related(model: Any, task: FitTask, graph: GraphLike, precision: GraphLike = 
     return replace(task, between=between, fitted=fitted_related)
 
 
-def rank_of(graph: Graph, precision: Precision | GivenPrecision) -> int:
+def rank_of(graph: Graph, precision: Precision | UserPrecision) -> int:
     """Rank of Δ; a given one that is too large to be counted is taken as definite."""
     counted = graph.samples <= EXACT_COMPONENT if graph.precision else precision.gamma == 0
-    return graph_precision.rank(whole(graph), precision) if counted else graph.samples
+    return graph_precision.rank(adjacency_matrix(graph), precision) if counted else graph.samples
 
 
-def whole(graph: Graph) -> sp.csr_array:
+def adjacency_matrix(graph: Graph) -> sp.csr_array:
     """The adjacency matrix in memory, for what factorises it."""
     return graph.rows.load(0, graph.samples)
 
@@ -150,9 +150,9 @@ def log_determinant(
         raise DataError(f"method is {method!r}; expected 'auto', 'exact' or 'lanczos'")
     between = open_between(self, graph, precision)
     exact = method == "exact" or (method == "auto" and between.samples <= EXACT_SAMPLES)
-    delta = GivenPrecision() if between.precision else self.precision
+    delta = UserPrecision() if between.precision else self.precision
     if exact or self.gamma == 0:
-        return Estimate(graph_precision.log_determinant(whole(between), delta), 0.0)
+        return Estimate(graph_precision.log_determinant(adjacency_matrix(between), delta), 0.0)
     if probes < 2 or steps < 2:
         raise DataError(f"{probes} probes and {steps} steps were asked for; an estimate needs 2 of each")
     with connect(probe_source(between.samples, probes), client=client, cache_bytes=0) as session:
@@ -186,8 +186,8 @@ def node_variance(
             f"the graph has {between.samples} samples; (Δ⁻¹)_ii is a factorisation, done up to {EXACT_SAMPLES}"
         )
     chosen = np.arange(between.samples) if rows is None else np.asarray(rows)
-    delta = GivenPrecision() if between.precision else self.precision
-    return graph_precision.inverse_diagonal(whole(between), delta, chosen)
+    delta = UserPrecision() if between.precision else self.precision
+    return graph_precision.inverse_diagonal(adjacency_matrix(between), delta, chosen)
 
 
 def joint_log_likelihood(

@@ -152,7 +152,7 @@ def show_progress(when: bool | Literal["auto"] = "auto") -> None:
     _progress.set(None if when == "auto" else bool(when))
 
 
-def _own_bar(heard: Sequence[Callback], seconds: float, nbytes: int) -> ProgressBar | None:
+def _default_bar(heard: Sequence[Callback], seconds: float, nbytes: int) -> ProgressBar | None:
     """The bar that is shown without being asked for, beside no other."""
     wanted = _progress.get()
     if wanted is None:
@@ -245,7 +245,7 @@ class Listeners:
     def __init__(self, callbacks: Sequence[Callback], plan: Plan | LocalPlan) -> None:
         seconds, nbytes = (plan.seconds, 0) if isinstance(plan, Plan) else (0.0, plan.bytes_read)
         heard = (*_active.get(), *callbacks)
-        bar = _own_bar(heard, seconds, nbytes)
+        bar = _default_bar(heard, seconds, nbytes)
         self._all, self._plan = heard if bar is None else (*heard, bar), plan
 
     def tell(self, name: str, *about: Any) -> None:
@@ -292,7 +292,7 @@ def shown(session: Session, name: str) -> Iterator[None]:
     """Show a bar for the passes of a session that are no fit, where one is wanted."""
     session.on_pass = log_pass
     asked = next((one for one in _active.get() if isinstance(one, ProgressBar)), None)
-    bar = asked or _own_bar((), 0.0, session.source.nbytes)
+    bar = asked or _default_bar((), 0.0, session.source.nbytes)
     if bar is None:
         yield
         return

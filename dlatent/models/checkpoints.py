@@ -90,8 +90,8 @@ class RowsJournal:
         if recalled is not None:
             (sink,) = recalled
             # A URL was recorded without its credentials; and a checkpoint must not say what is written or removed.
-            beside = os.path.join(os.path.dirname(self._out), os.path.basename(sink.location))
-            sink = replace(sink, target=self._out, location=self._out if local_path(self._out) is None else beside)
+            place = os.path.join(os.path.dirname(self._out), os.path.basename(sink.location))
+            sink = replace(sink, target=self._out, location=self._out if local_path(self._out) is None else place)
             if sink.take_over():
                 return cast("RowSink", sink)
         self._checkpoint.restart()
@@ -102,9 +102,9 @@ class RowsJournal:
 
     def finished(self) -> bool:
         """Whether an interrupted call has left the whole store; what else it has left is then removed."""
-        from dlatent.stores.atomic import made_with
+        from dlatent.stores.atomic import written_with
 
-        if not made_with(self._out, self._checkpoint.identity):
+        if not written_with(self._out, self._checkpoint.identity):
             return False
         if (path := local_path(self._out)) is not None:
             sweep(path)

@@ -279,7 +279,7 @@ class CorrespondenceSupervisedPPCA(JointModel):
         samples = with_target_view(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, rows)
         task = view_task(self, samples, replace(encoded, rows=None))
         floors = (*task.floor_parts[:-1], float(self.target_noise_floor))
-        return replace(task, floor_parts=floors, head=self.head, beside=places)
+        return replace(task, floor_parts=floors, head=self.head, extra_places=places)
 
     fit, plan = view_target_methods.fit, view_target_methods.plan
     sample, predictive_variance = view_target_methods.sample, view_target_methods.predictive_variance

@@ -175,7 +175,7 @@ METHODS = {
     Raises
     ------
     PlanError
-        Where no solver fits in memory; the text says the way out.
+        Where no solver fits in memory; the text says how to fix it.
     DataError
         As in `fit`.
     """),

@@ -30,11 +30,11 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
-from dlatent.models.map_rows import RowsRun, Way, open_edges
+from dlatent.models.map_rows import GraphFilter, RowsRun, open_edges
 from dlatent.models.table import table_fields, table_task
 from dlatent.models.task import FitTask
 from dlatent.operators.sample_precision import SmoothFilter
-from dlatent.solvers.smoothing.choice import CANDIDATES
+from dlatent.solvers.smoothing.selection import CANDIDATES
 from dlatent.solvers.solution import Solution
 from dlatent.solvers.task import Between, Relation
 
@@ -165,7 +165,7 @@ class GraphPPCA(linear.LinearModel):
         assert isinstance(self._model.between, Smoothed)
         return self._model.between
 
-    def _way(self, graph: GraphLike, *, holes: bool = False) -> dict[str, Any]:
+    def _filter_options(self, graph: GraphLike, *, holes: bool = False) -> dict[str, Any]:
         """How scores of rows meet those of their neighbours, or where rows may have `holes` the rows themselves."""
         fitted, by = self._model, self._smoothed
         if graph is None or not by.smoothing:
@@ -176,7 +176,7 @@ class GraphPPCA(linear.LinearModel):
                 "entries and edges fit with missing='nan', or leave out graph="
             )
         shift = np.nan_to_num(fitted.parameters.mean) if fitted.missing else None
-        return {"graph": graph, "way": Way(SmoothFilter(by.smoothing, by.hops), shift)}
+        return {"graph": graph, "graph_filter": GraphFilter(SmoothFilter(by.smoothing, by.hops), shift)}
 
     def transform(
         self,
@@ -207,7 +207,7 @@ class GraphPPCA(linear.LinearModel):
         DataError
             For other features or another order of them, for NaN or infinity, and for a graph of other samples.
         """
-        return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), **self._way(graph))
+        return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), **self._filter_options(graph))
 
     def fit_transform(
         self,
@@ -243,7 +243,7 @@ class GraphPPCA(linear.LinearModel):
             `scores` (sample, component) and `covariance` M⁻¹ (component, component_2), shared by all samples; where
             entries may be missing each sample has its own (sample, component, component_2).
         """
-        return row_methods.posteriors(self, X, None, RowsRun(client=client), **self._way(graph))
+        return row_methods.posteriors(self, X, None, RowsRun(client=client), **self._filter_options(graph))
 
     def impute(
         self,
@@ -275,12 +275,13 @@ class GraphPPCA(linear.LinearModel):
             For other features, infinite values or sparse data, and for a graph with a model of complete data, whose
             smoothed rows are sums over neighbours and not in units of the features.
         """
-        way, run, rows = self._way(graph, holes=True), RowsRun(out, overwrite, resume, client), self._rows
+        options, run = self._filter_options(graph, holes=True), RowsRun(out, overwrite, resume, client)
+        rows = self._rows
         filled: RowFunction = function(rows.imputed)
-        if way:
-            way["way"] = way["way"]._replace(beside=True)
-            filled = partial(incomplete.imputed_beside, parameters=rows.parameters, specification=rows.specification)
-        return row_methods.filled(self, X, None, filled, "imputed", 1, run, **way)
+        if options:
+            options["graph_filter"] = options["graph_filter"]._replace(with_rows=True)
+            filled = partial(incomplete.graph_imputed, parameters=rows.parameters, specification=rows.specification)
+        return row_methods.filled(self, X, None, filled, "imputed", 1, run, **options)
 
     @property
     def smoothing_(self) -> float:

@@ -51,14 +51,14 @@ class Allowed:
 
     Parameters
     ----------
-    words : which they are, after "expected".
+    description : which they are, after "expected".
     test : whether a value is one of them.
     read : makes a value of a word on the command line; ValueError for a word that is none.
     choices : all of them, where they are few words.
     none : whether None is one, too.
     """
 
-    words: str
+    description: str
     test: Callable[[Any], bool]
     read: Callable[[str], Any] = str
     choices: tuple[str, ...] = ()
@@ -68,11 +68,11 @@ class Allowed:
         """The same values, and None."""
         return replace(self, none=True)
 
-    def or_one_of(self, *choices: str, words: str) -> Allowed:
+    def or_one_of(self, *choices: str, description: str) -> Allowed:
         """The same values, and some words."""
         return replace(
             self,
-            words=words,
+            description=description,
             test=lambda value: value in choices if isinstance(value, str) else self.test(value),
             read=lambda text: text if text in choices else self.read(text),
         )
@@ -80,7 +80,7 @@ class Allowed:
     def require(self, name: str, value: Any) -> None:
         """Refuse a value that is none of these. Errors: DataError."""
         if not (self.none and value is None) and not self.test(value):
-            raise DataError(f"{name} is {value!r}; expected {self.words}{', or None' if self.none else ''}")
+            raise DataError(f"{name} is {value!r}; expected {self.description}{', or None' if self.none else ''}")
 
 
 def _is_number(value: Any) -> bool:
@@ -94,11 +94,12 @@ def _is_count(value: Any) -> bool:
 COUNT = Allowed("an integer of at least 1", _is_count, int)
 COMPONENTS = replace(
     COUNT,
-    words=f"{COUNT.words} (PPCA alone chooses it by a rule; compare numbers by select_n_components or GridSearchCV)",
+    description=f"{COUNT.description} (PPCA alone chooses it by a rule; compare numbers by select_n_components or "
+    "GridSearchCV)",
 )
 POSITIVE = Allowed("a positive number", lambda value: _is_number(value) and 0 < value < inf, float)
 NOT_NEGATIVE = Allowed("a finite number, not negative", lambda value: _is_number(value) and 0 <= value < inf, float)
-PART = Allowed(
+FRACTION = Allowed(
     "a part of the mean variance, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1, float
 )
 COUNT_OR_RULE = Allowed(
@@ -106,21 +107,21 @@ COUNT_OR_RULE = Allowed(
     lambda value: _is_count(value) or (_is_number(value) and 0 < value < 1),
     lambda text: int(text) if text.isdecimal() else float(text),
 ).or_one_of(
-    *get_args(Rule), words="an integer of at least 1, a part of the variance above 0 and below 1, 'mle' or 'bic'"
+    *get_args(Rule), description="an integer of at least 1, a part of the variance above 0 and below 1, 'mle' or 'bic'"
 )
-BANDWIDTH = POSITIVE.or_one_of("median", words="a positive number, or 'median'")
-PRIOR = POSITIVE.or_one_of(*get_args(Prior), words="a positive number, 'auto', 'ml' or 'ard'")
-SMOOTHING = NOT_NEGATIVE.or_one_of("auto", words="a finite number, not negative, or 'auto'")
+BANDWIDTH = POSITIVE.or_one_of("median", description="a positive number, or 'median'")
+PRIOR = POSITIVE.or_one_of(*get_args(Prior), description="a positive number, 'auto', 'ml' or 'ard'")
+SMOOTHING = NOT_NEGATIVE.or_one_of("auto", description="a finite number, not negative, or 'auto'")
 TRUTH = Allowed("True or False", lambda value: isinstance(value, bool))
 NUMBER = Allowed("a number", _is_number, float)
 PLACE = Allowed("a path", lambda value: isinstance(value, (str, os.PathLike)))
 ANYTHING = Allowed("a seed", lambda value: True, int)
 
 
-def _among(*words: str) -> Allowed:
-    *first, last = map(repr, words)
+def _among(*choices: str) -> Allowed:
+    *first, last = map(repr, choices)
     said = f"{', '.join(first)} or {last}" if first else last
-    return Allowed(said, lambda value: isinstance(value, str) and value in words, choices=words)
+    return Allowed(said, lambda value: isinstance(value, str) and value in choices, choices=choices)
 
 
 KERNEL = Allowed(
@@ -128,7 +129,7 @@ KERNEL = Allowed(
     lambda value: callable(value) or value in get_args(KernelName),
     choices=get_args(KernelName),
 )
-PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
+TRACE_FRACTION = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Parameter:
     short: str = ""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The help of the command line."""
         return first_sentence(self.text)
 
@@ -193,7 +194,7 @@ SHARED = {
         "textbook EM, for teaching and checking.",
     ),
     "noise_floor": Parameter(
-        PART,
+        FRACTION,
         "float",
         "Smallest noise variance, as a fraction of the mean variance of the features; what is less than rounding "
         "counts as that.",
@@ -233,7 +234,10 @@ SHARED = {
         'What the targets are.  Labels of any dtype (one-of-C inside), a matrix of 0 and 1, or numbers; "auto" looks.',
     ),
     "target_noise_floor": Parameter(
-        PART, "float", "Smallest noise variance of the targets, as a fraction of their mean variance.", short="FRACTION"
+        FRACTION,
+        "float",
+        "Smallest noise variance of the targets, as a fraction of their mean variance.",
+        short="FRACTION",
     ),
     "head": choice(
         Head,

@@ -16,7 +16,7 @@ import xarray as xr
 
 from dlatent.arrays import DataSource, Features, Graph, Grid
 from dlatent.errors import DataError, number_of
-from dlatent.gaussian.views import found_bad
+from dlatent.gaussian.views import first_bad_entry
 
 if TYPE_CHECKING:
     from dlatent.engine.lazy import Lazy
@@ -176,7 +176,7 @@ class KnownFeatures:
         Errors: DataError naming row and column; as `check_kind`.
         """
         self.check_kind(sp.issparse(x), f"chunk {chunk} of the data" if start is None else f"block at row {start}")
-        bad = found_bad(x, holes=self.holes)
+        bad = first_bad_entry(x, holes=self.holes)
         if bad is None:
             return
         place = "" if self.view is None else f"view {self.view!r}, "

@@ -61,9 +61,9 @@ def joined_rows(
     for view, length in enumerate(lengths):
         known = np.zeros(length, dtype=bool)
         known[listed[listed[:, view] >= 0, view]] = True
-        alone = np.flatnonzero(~known)
-        lines = np.full((len(alone), len(names)), -1, dtype=np.int64)
-        lines[:, view] = alone
+        unmatched = np.flatnonzero(~known)
+        lines = np.full((len(unmatched), len(names)), -1, dtype=np.int64)
+        lines[:, view] = unmatched
         rest.append(lines)
     table = np.vstack([listed, *rest])
     _check_connected(table, names)
@@ -137,9 +137,9 @@ def _check_connected(table: Table, names: list[str]) -> None:
     has = (table >= 0).astype(np.int64)
     parts, part = connected_components(has.T @ has)
     if parts > 1:
-        alone = names[int(np.flatnonzero(part != part[0])[0])]
+        unmatched = names[int(np.flatnonzero(part != part[0])[0])]
         raise DataError(
-            f"view {alone!r} shares no sample with {names[0]!r}, not even by way of other views: without a "
+            f"view {unmatched!r} shares no sample with {names[0]!r}, not even by way of other views: without a "
             "correspondence there are no common coordinates; list some, or fit the view by itself"
         )
 

@@ -43,7 +43,7 @@ from dlatent.solvers.solution import Solution
 from dlatent.solvers.task import KernelFeatures
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.places import require_apart
-from dlatent.stores.rows import held, lent, owned
+from dlatent.stores.rows import lent, owned, rows_in_memory
 from dlatent.stores.sinks import TileSink, open_tiles
 
 
@@ -73,7 +73,7 @@ def kernel_task(estimator: Any, source: DataSource) -> FitTask:
         kernel,
         dimension_of(estimator, kernel, source),
         rows,
-        held,
+        rows_in_memory,
         partial(kept, place=place, dtype=dtype),
         dtype.itemsize,
         bool(place),

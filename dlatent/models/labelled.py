@@ -112,11 +112,11 @@ def require_decoded(data: Any) -> None:
     if isinstance(data, xr.DataArray):
         from dlatent.stores.labels import check_decoded
 
-        way_out = (
+        hint = (
             "decode them, as xr.decode_cf(ds)[name], or open the file with xarray as it does by default; where that is "
             "done, remove the attributes, as X.drop_attrs()"
         )
-        check_decoded(data.attrs, data.dtype, f"the DataArray {data.name!r}", way_out)
+        check_decoded(data.attrs, data.dtype, f"the DataArray {data.name!r}", hint)
 
 
 def _renamed(data: xr.DataArray, rows: str | None, known: Grid | None) -> dict[Any, Any]:
@@ -157,9 +157,9 @@ def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
             return xr.open_dataset(cast(Any, checked_directory(place)), chunks={}, engine="zarr")
         return xr.open_dataset(place, chunks={})
     except (OSError, ValueError, ImportError) as error:
-        words = " ".join(str(error).split())
+        text = " ".join(str(error).split())
         raise DataError(
-            f"xarray cannot open {os.fspath(place)} (netCDF needs h5netcdf: pip install h5netcdf): {words}"
+            f"xarray cannot open {os.fspath(place)} (netCDF needs h5netcdf: pip install h5netcdf): {text}"
         ) from cause(error)
 
 

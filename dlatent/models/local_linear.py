@@ -18,7 +18,7 @@ from dlatent.models.callbacks import Callback
 from dlatent.models.embedding import REFERENCE_BYTES, embedded, places_of, plan_of
 from dlatent.models.hyperparameters import (
     COUNT,
-    PART_OF_TRACE,
+    TRACE_FRACTION,
     Disconnected,
     EigenSolver,
     Neighbors,
@@ -47,7 +47,7 @@ class LocalLinearModel(Estimator[Embedding]):
     n_components: int = parameter(Parameter(COUNT, "int", "K, dimensions of the embedding."), default=2)
     reg: float = parameter(
         Parameter(
-            PART_OF_TRACE, "float", "Regularisation of the weights, as a fraction of the trace of each Gram matrix."
+            TRACE_FRACTION, "float", "Regularisation of the weights, as a fraction of the trace of each Gram matrix."
         ),
         default=1e-3,
     )

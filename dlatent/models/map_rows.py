@@ -29,7 +29,7 @@ from dlatent.models.labelled import source_of, unwrap, wrap_rows
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.passes import ExchangePattern, NoExchange, Pass
 from dlatent.solvers.graph.averaged_rows import averaged_rows, observed_rows
-from dlatent.solvers.graph.statistics import way_of
+from dlatent.solvers.graph.statistics import exchange_of
 from dlatent.stores.lazy import has_sparse_chunks, is_dask_array, refuse_encoded
 from dlatent.stores.places import require_apart
 
@@ -57,16 +57,16 @@ class RowsRun(NamedTuple):
     client: Where = None
 
 
-class Way(NamedTuple):
+class GraphFilter(NamedTuple):
     """What goes over the edges of a graph with Δ = F² between its samples: the values of the rows, to F times them.
 
     With a `shift` (D,) it is the rows themselves, with missing entries, that are averaged before the function sees
-    them; with `beside` it gets the rows and, in the place of targets, their averages.
+    them; `with_rows` it gets the rows and, in the place of targets, their averages.
     """
 
     precision: SamplePrecision
     shift: Array | None = None
-    beside: bool = False
+    with_rows: bool = False
 
 
 class RowWork(NamedTuple):
@@ -76,21 +76,21 @@ class RowWork(NamedTuple):
     function: RowFunction
     features: KnownFeatures
     sink: RowSink | None = None
-    way: Way | None = None
+    graph_filter: GraphFilter | None = None
 
     @property
     def precision(self) -> SamplePrecision:
         """What is between the samples of a graph, as statistics of graphs ask for it."""
-        assert self.way is not None
-        return self.way.precision
+        assert self.graph_filter is not None
+        return self.graph_filter.precision
 
     def over(self, session: Session, name: str) -> Pass[RowWork, Any]:
         """The pass over all blocks; a function that compares rows with others may keep of these what engines keep in
         their cache, which is empty in a pass that sees each block once."""
         exchange: ExchangePattern = NoExchange()
-        if self.way is not None:
-            rows = _own if self.way.shift is None else _observed
-            exchange = replace(way_of(rows, self.precision), features=self.way.beside)
+        if self.graph_filter is not None:
+            rows = _row_values if self.graph_filter.shift is None else _observed
+            exchange = replace(exchange_of(rows, self.precision), features=self.graph_filter.with_rows)
         work = self
         if compares(self.function):
             cache = ReferenceCache(cache_share(session.resources.worker_memory))
@@ -100,13 +100,13 @@ class RowWork(NamedTuple):
 
 def _of_block(block: Block, work: RowWork) -> Array:
     if block.exchanged is None:
-        return _own(block, work)
-    assert work.way is not None
-    precision, shift, beside = work.way
+        return _row_values(block, work)
+    assert work.graph_filter is not None
+    precision, shift, with_rows = work.graph_filter
     if shift is None:
         return np.asarray(precision.factor(precision.hops) * block.exchanged.met)
     averages = averaged_rows(block, shift)
-    if not beside:
+    if not with_rows:
         return work.function(averages, None)
     assert isinstance(averages, np.ndarray)
     return work.function(block.features, averages)
@@ -114,12 +114,12 @@ def _of_block(block: Block, work: RowWork) -> Array:
 
 def _observed(block: Block, work: RowWork) -> Array | sp.csr_array:
     work.features.check_values(block.features, block.start)
-    assert work.way is not None
-    assert work.way.shift is not None
-    return observed_rows(block, work.way.shift)
+    assert work.graph_filter is not None
+    assert work.graph_filter.shift is not None
+    return observed_rows(block, work.graph_filter.shift)
 
 
-def _own(block: Block, work: RowWork) -> Array:
+def _row_values(block: Block, work: RowWork) -> Array:
     work.features.check_values(block.features, block.start)
     return work.function(block.features, block.targets)
 
@@ -141,7 +141,7 @@ def _without_targets(features: Features, function: RowFunction, single: bool) ->
     return values[:, None] if single else values
 
 
-def _in_own_units(features: Features, targets: Array | None, function: RowFunction, scale: Array) -> Array:
+def _in_data_units(features: Features, targets: Array | None, function: RowFunction, scale: Array) -> Array:
     return function(features, targets) / scale
 
 
@@ -163,26 +163,26 @@ def map_rows(
     power: int = 1,
     targets: Array | None = None,
     graph: GraphLike = None,
-    way: Way | None = None,
+    graph_filter: GraphFilter | None = None,
 ) -> Rows | str:
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
     second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
-    their units; `targets` (N, L') encoded; `graph` and `way`, where something goes over edges.
+    their units; `targets` (N, L') encoded; `graph` and `graph_filter`, where something goes over edges.
     Returns: an array of the input's kind, or the path of the written store.
     """
     out = run.out
     if out is not None:
         from dlatent.stores.atomic import require_writable
-        from dlatent.stores.checkpoint import checkpoint_beside
+        from dlatent.stores.checkpoint import checkpoint_location
 
-        require_writable(out, overwrite=run.overwrite, resume=checkpoint_beside(out) if run.resume else None)
+        require_writable(out, overwrite=run.overwrite, resume=checkpoint_location(out) if run.resume else None)
     elif run.resume:
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
     like = unwrap(data, known=features.grid)
     if grid is not None and grid.scale is not None:
-        function = partial(_in_own_units, function=function, scale=grid.scale**power)
+        function = partial(_in_data_units, function=function, scale=grid.scale**power)
     wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)
     if is_dask_array(like.data) and out is None and targets is None and graph is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
@@ -203,7 +203,7 @@ def map_rows(
     edges = None if graph is None else open_edges(graph, source)
     if out is not None:
         require_apart(out, source, edges, features.place)
-    work = RowWork(function, features.without_labels(), way=way if edges else None)
+    work = RowWork(function, features.without_labels(), graph_filter=graph_filter if edges else None)
     if out is not None:
         with cells_named({None: features.grid}):
             return _into_store(source, work, targets, edges, out, columns, names, name, run)
@@ -263,7 +263,7 @@ def _into_store(
         overwrite=run.overwrite,
     )
     data = {"data": source, "targets": targets, "graph": graph}
-    identity = work.function if graph is None else (work.function, work.way)
+    identity = work.function if graph is None else (work.function, work.graph_filter)
     with (
         connect(source, targets=targets, client=run.client, graph=graph, cache_bytes=0) as session,
         rows_checkpoint(out if run.resume else None, name, identity, data, session) as session.journal,

@@ -298,7 +298,7 @@ class PPCAMixture(Model[Mixture]):
         """
         fitted = self._model
         scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels")
-        return over_features(fitted.means_given(scores, chosen), fitted.labels.known, Z)
+        return over_features(fitted.conditional_means(scores, chosen), fitted.labels.known, Z)
 
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
         r"""Log-likelihood of each sample, in O(DKM) each.
@@ -340,4 +340,4 @@ class PPCAMixture(Model[Mixture]):
         z = rng.standard_normal((n_samples, len(fitted.component)))
         spread = np.sqrt(fitted.parameters.noise_variance)[labels]
         noise = rng.standard_normal((n_samples, self.n_features_in_)) * spread
-        return over_features(fitted.means_given(z, labels) + noise, fitted.labels.known), labels
+        return over_features(fitted.conditional_means(z, labels) + noise, fitted.labels.known), labels

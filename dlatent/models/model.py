@@ -15,9 +15,9 @@ from sklearn.utils import ClassifierTags, estimator_html_repr
 from dlatent.arrays import Integers
 from dlatent.errors import DlatentError, masked
 from dlatent.fitted import fit as fits
-from dlatent.fitted.facts import words
 from dlatent.fitted.fit import Fit
 from dlatent.fitted.rows import MissingEntries
+from dlatent.fitted.summary import summary_lines
 from dlatent.models import PUBLIC
 from dlatent.models.docstrings import name_methods
 from dlatent.models.hyperparameters import ZeroRows, declared, model, parameter
@@ -98,7 +98,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _html_repr(self) -> str:
         """What a notebook shows: the hyperparameters, and of a fitted model how its fit went."""
-        lines = self._words().items() if self.__sklearn_is_fitted__() else ()
+        lines = self._summary_lines().items() if self.__sklearn_is_fitted__() else ()
         return str(estimator_html_repr(self._without_secrets())) + (html_table(lines) if lines else "")
 
     def _without_secrets(self) -> Self:
@@ -182,13 +182,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """int: Passes over the data, the initial mean of their first block not counted."""
         return fits.passes_of(self._fitted())
 
-    def _facts(self) -> dict[str, Any]:
-        """What the fitted model is and how its fit went, as JSON values; lists of facts are tables."""
+    def _summary(self) -> dict[str, Any]:
+        """What the fitted model is and how its fit went, as JSON values; lists are tables."""
         return fits.summary(type(self).__name__, self.get_params(), self._fitted())
 
-    def _words(self) -> dict[str, str]:
-        """The facts, but for the tables, in words by name."""
-        return words(self._facts())
+    def _summary_lines(self) -> dict[str, str]:
+        """The summary, but for its tables, as texts by name."""
+        return summary_lines(self._summary())
 
 
 @model

@@ -58,7 +58,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
     try:
         model = kind.load()(**stored.attributes["parameters"])
         model._check()
-        return model._become(fit.restored(path, dict(stored.variables), stored.attributes))
+        return model._become(fit.from_saved(path, dict(stored.variables), stored.attributes))
     except (DlatentError, MemoryError) as error:
         raise StoreError(f"{place}: {error}") from error
     except Exception as error:

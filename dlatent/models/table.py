@@ -187,7 +187,7 @@ def with_targets(task: FitTask, y: TargetsLike, labelled: Mask, model: Any) -> F
         targets=targets,
         floor_parts=(*task.floor_parts, float(model.target_noise_floor)),
         head=model.head,
-        beside=places,
+        extra_places=places,
     )
 
 

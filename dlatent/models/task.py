@@ -40,10 +40,10 @@ from dlatent.gaussian.head import (
     block_labelled,
     class_head,
     feature_metric,
+    fraction_of_rows,
     joined,
     output_head,
     output_sums,
-    part_of,
 )
 from dlatent.gaussian.missing_entries.entries import block_observed_mean
 from dlatent.gaussian.moments import block_column_sums, block_mean, representable
@@ -56,7 +56,7 @@ from dlatent.solvers.diagnostics import lost_digits, require_sound
 from dlatent.solvers.evidence import with_evidence
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.planner import SOLVERS, make_plan
-from dlatent.solvers.smoothing.choice import with_smoothing
+from dlatent.solvers.smoothing.selection import with_smoothing
 from dlatent.solvers.solution import Solution
 from dlatent.solvers.task import Task
 from dlatent.stores.places import read_places, require_apart
@@ -93,7 +93,7 @@ class FitTask(Task):
     source : the data.
     fitted : makes the fitted model of the task and its solution.
     targets : those of the samples, with their encoding.
-    beside : where what is no source is read from.
+    extra_places : where what is no source is read from.
     shift : the mean about which the first sums are made.
     count : counts the rows of zeros in a block.
     labelled : the pass over the labelled rows of views, in the place of that over the rows of a table.
@@ -103,7 +103,7 @@ class FitTask(Task):
     source: DataSource
     fitted: Callable[[FitTask, Solution], FittedModel]
     targets: EncodedTargets | None = None
-    beside: tuple[str, ...] = ()
+    extra_places: tuple[str, ...] = ()
     shift: Callable[[Session, bool], Array] | None = None
     count: Callable[[Block], int] = count_empty_rows
     labelled: Callable[[Solution, float, Any], Pass[Any, LabelledRows | None]] | None = None
@@ -117,7 +117,7 @@ class FitTask(Task):
     @property
     def places(self) -> tuple[str, ...]:
         """Where all that is given is read from, as far as that is known."""
-        return (*read_places(self.source, self.graph), *self.beside)
+        return (*read_places(self.source, self.graph), *self.extra_places)
 
     def within(self, session: Session) -> Self:
         """The task with what a session tells: which rows meet over the edges, and where a kernel is kept."""
@@ -234,7 +234,7 @@ def _with_head(fitted: Any, solution: Solution, task: FitTask, session: Session)
     # Where each row has all targets or none, regressions on scores follow from sums.
     sums: Any = (None if task.missing else output_sums) if spaces is None else spaces.sums
     width = specification.n_components + len(encoding.names)
-    part = part_of(solution.view_samples[-1], width, summed=sums is not None)
+    part = fraction_of_rows(solution.view_samples[-1], width, summed=sums is not None)
     if task.labelled is not None:
         labelled = task.labelled(solution, part, sums)
     else:

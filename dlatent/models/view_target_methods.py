@@ -28,9 +28,9 @@ from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import available_if
 from dlatent.models.target_methods import decisions, may_have_classes, output_variance, predicted, targets_of
 from dlatent.models.views import (
-    Given,
     Joint,
     JointSamples,
+    Samples,
     Targets,
     mapped,
     new_samples,
@@ -121,7 +121,7 @@ def joint_classes(
     return form(rule.log_probabilities(z, about.covariance))
 
 
-def predictions(model: Joint, samples: Given, client: Where, form: Any = np.asarray, name: str = "decision") -> Any:
+def predictions(model: Joint, samples: Samples, client: Where, form: Any = np.asarray, name: str = "decision") -> Any:
     """What is made of the log-probabilities (N, C) of classes, or the means (N, L) of other targets."""
     targets, rule = targets_of(model), model._model.predictor()
     function: Callable[..., Array] = partial(joint_classes, rule=rule, form=form)

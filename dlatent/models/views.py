@@ -37,13 +37,13 @@ from dlatent.models.task import FitTask, far_shift
 from dlatent.passes import Pass
 from dlatent.solvers.solution import Solution
 from dlatent.stores.joint import JointSource, Table, joint
-from dlatent.stores.rows import open_made
+from dlatent.stores.rows import open_computed
 
 Joint: TypeAlias = Model[JointGaussian]
 """A model of several views."""
 Targets: TypeAlias = "TargetsLike | Mapping[str, TargetsLike]"
 """Targets of all joint samples, or of the rows of one view by its name."""
-Given: TypeAlias = "tuple[str, Any] | JointSamples"
+Samples: TypeAlias = "tuple[str, Any] | JointSamples"
 """Name and data of a view that is given alone, or joint samples."""
 TARGETS = "targets"
 """The name of the view that the encoded targets are."""
@@ -196,7 +196,7 @@ def with_target_view(
 ) -> JointSamples:
     """Samples that have targets beside their views: `rows` of this width, of which those are known that are `labelled`;
     each sample has the row that is its `row_of_sample`."""
-    source = open_made(rows, (len(labelled), width), TARGETS)
+    source = open_computed(rows, (len(labelled), width), TARGETS)
     column = np.where((row_of_sample >= 0) & labelled[row_of_sample], row_of_sample, -1)
     return JointSamples({**samples.sources, TARGETS: source}, np.column_stack([samples.table, column]))
 
@@ -221,7 +221,7 @@ def known_view(model: Joint, view: str) -> KnownFeatures:
     return KnownFeatures(type(model).__name__, width, labels.features, view, grid=labels.grid, place=place)
 
 
-def new_samples(model: Joint, views: Views, correspondence: Pairing, on: Names, y: Targets = None) -> Given:
+def new_samples(model: Joint, views: Views, correspondence: Pairing, on: Names, y: Targets = None) -> Samples:
     """A view alone, or joint samples, with their targets where these are given.
 
     Errors: NotFittedError; DataError for targets of models that have none.
@@ -251,7 +251,7 @@ def joint_samples(model: Joint, views: Views, correspondence: Pairing, on: Names
 
 
 def mapped(
-    model: Joint, samples: Given, function: PartsFunction, name: str, columns: str = "", names: Any = None, *,
+    model: Joint, samples: Samples, function: PartsFunction, name: str, columns: str = "", names: Any = None, *,
     run: RowsRun, **axis: Any,
 ) -> Rows | str:  # fmt: skip
     """A function of samples: of those of one view in the kind of its data, or into the store `out`; of joint samples as

@@ -28,7 +28,7 @@ from scipy.sparse.linalg import splu
 
 from dlatent.arrays import Array, Block, DataSource, Features, Graph, GraphRows
 from dlatent.errors import DataError
-from dlatent.operators.sample_precision import GivenPrecision, Precision
+from dlatent.operators.sample_precision import Precision, UserPrecision
 from dlatent.passes import Pass
 
 EXACT_SAMPLES = 20_000
@@ -43,10 +43,10 @@ REFINED = 1e-9
 """The last step of refinement is a smaller fraction of the solution than this (1e-15 measured for γ = 1e-6)."""
 GRAPH_BLOCK_ENTRIES = 4_000_000
 """Stored edges that the multiplication with a graph beyond memory reads at a time."""
-HELD_ENTRIES = 50_000_000
+MEMORY_ENTRIES = 50_000_000
 """Up to this many stored edges (600 MB) a task keeps the graph in memory between multiplications."""
 PROBES_A_TASK = 4
-WAY_OUT = "add a little to its diagonal, such as Δ + 1e-6 I"
+HINT = "add a little to its diagonal, such as Δ + 1e-6 I"
 
 
 class Estimate(NamedTuple):
@@ -101,10 +101,10 @@ def component_eigenvalues(matrix: sp.csr_array, alpha: float) -> Array:
             f"γ = 0 needs the rank of Δ, and the graph has a connected component of {largest} samples, more than the "
             f"{EXACT_COMPONENT} whose eigenvalues are found; use gamma=1e-6, which gives the same subspace"
         )
-    alone = matrix.diagonal()[(sizes == 1)[label]]
+    isolated = matrix.diagonal()[(sizes == 1)[label]]
     order = np.argsort(label, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    values = [alone + alpha]
+    values = [isolated + alpha]
     for component in np.flatnonzero(sizes > 1):
         members = order[starts[component] : starts[component + 1]]
         values.append(np.asarray(la.eigvalsh(matrix[members][:, members].toarray())) + alpha)
@@ -132,46 +132,44 @@ def _eigenvalues(matrix: sp.csr_array) -> Array:
     return np.asarray(values[values > NULL * most])
 
 
-def rank(matrix: sp.csr_array, precision: Precision | GivenPrecision) -> int:
+def rank(matrix: sp.csr_array, precision: Precision | UserPrecision) -> int:
     """Rank of Δ: N where it is definite, as for γ > 0, else the number of non-zero eigenvalues (for γ = 0 those of
     αI + A, of which an isolated pair has one 0).
 
     Errors: DataError where a connected component is too large for its eigenvalues, or a given Δ is not positive
     semi-definite.
     """
-    if isinstance(precision, GivenPrecision):
+    if isinstance(precision, UserPrecision):
         return int(matrix.shape[0]) if _definite_factors(matrix) is not None else len(_eigenvalues(matrix))
     return int(matrix.shape[0]) if precision.gamma > 0.0 else len(_roots(matrix, precision))
 
 
-def log_determinant(matrix: sp.csr_array, precision: Precision | GivenPrecision) -> float:
+def log_determinant(matrix: sp.csr_array, precision: Precision | UserPrecision) -> float:
     """log|Δ|, of a singular Δ over the non-zero eigenvalues: 2 log|det(αI + A + i√γI)| by a sparse factorisation.
 
     Errors: DataError where a given Δ is not positive semi-definite, or too large for its eigenvalues and singular.
     """
-    if isinstance(precision, GivenPrecision):
+    if isinstance(precision, UserPrecision):
         factors = _definite_factors(matrix)
         if factors is not None:
             return float(np.log(factors.U.diagonal()).sum())
         if matrix.shape[0] > EXACT_COMPONENT:
-            raise DataError(f"the precision is not positive definite, so that log|Δ| is not finite; {WAY_OUT}")
+            raise DataError(f"the precision is not positive definite, so that log|Δ| is not finite; {HINT}")
         return float(np.log(_eigenvalues(matrix)).sum())
     if precision.gamma == 0.0:
         return float(2.0 * np.log(_roots(matrix, precision)).sum())
     return float(2.0 * np.log(np.abs(splu(_shifted(matrix, precision)).U.diagonal())).sum())
 
 
-def inverse_diagonal(matrix: sp.csr_array, precision: Precision | GivenPrecision, rows: npt.NDArray[Any]) -> Array:
+def inverse_diagonal(matrix: sp.csr_array, precision: Precision | UserPrecision, rows: npt.NDArray[Any]) -> Array:
     """(Δ⁻¹)_ii for some samples (n,), in a graph −Im[(αI + A + i√γI)⁻¹]_ii / √γ.
 
     Errors: DataError for γ = 0, where Δ may have no inverse, and where a given Δ is not definite.
     """
-    if isinstance(precision, GivenPrecision):
+    if isinstance(precision, UserPrecision):
         factors = _definite_factors(matrix)
         if factors is None:
-            raise DataError(
-                f"the variance of samples needs a positive definite precision, and this one is not; {WAY_OUT}"
-            )
+            raise DataError(f"the variance of samples needs a positive definite precision, and this one is not; {HINT}")
         return np.asarray(_inverse_entries(factors, rows, np.float64))
     if precision.gamma == 0.0:
         raise DataError("the variance of samples in a graph needs gamma > 0: with γ = 0 the precision may be singular")
@@ -197,7 +195,7 @@ class Completed(NamedTuple):
     log_determinant: float
 
 
-def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[np.bool_], given: Array) -> Completed:
+def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[np.bool_], fixed: Array) -> Completed:
     """The rows of all other samples given those of some (n, b), `known` (N,), for γ > 0.
 
     The others minimise ‖(αI + A)R‖² + γ‖R‖².  With the columns M of αI + A that are theirs, and r = (αI + A)R of the
@@ -220,11 +218,11 @@ def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[
         raise refused
     # det = ±γ^(N/2) |γI + MᵀM| / γ^(u/2).
     log_determinant = float(np.log(np.abs(factors.U.diagonal())).sum()) - 0.5 * (n - few) * np.log(precision.gamma)
-    rows = np.empty((few, given.shape[1]))
-    for start in range(0, given.shape[1], RIGHT_SIDES):
+    rows = np.empty((few, fixed.shape[1]))
+    for start in range(0, fixed.shape[1], RIGHT_SIDES):
         some = slice(start, start + RIGHT_SIDES)
         right = np.zeros((n + few, rows[:, some].shape[1]))
-        right[:n] = inner[:, known] @ given[:, some]
+        right[:n] = inner[:, known] @ fixed[:, some]
         solution = factors.solve(right)
         for _ in range(REFINEMENTS):
             change = factors.solve(right - system @ solution)
@@ -236,7 +234,7 @@ def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[
 
 
 def probe_log_determinants(
-    multiply: Callable[[Array], Array], probes: Array, precision: Precision | GivenPrecision, steps: int
+    multiply: Callable[[Array], Array], probes: Array, precision: Precision | UserPrecision, steps: int
 ) -> tuple[Array, Array]:
     """Stochastic Lanczos quadrature: N Σ_k τ_k² log(γ + (α + θ_k)²) for each probe v (columns, entries ±1).
 
@@ -247,26 +245,26 @@ def probe_log_determinants(
     """
     n, m = probes.shape
     current, before = probes / np.sqrt(n), np.zeros_like(probes)
-    diagonal, beside = np.zeros((steps, m)), np.zeros((steps, m))
+    diagonal, off_diagonal = np.zeros((steps, m)), np.zeros((steps, m))
     for step in range(steps):
         following = multiply(current)
         if step:
-            following -= before * beside[step - 1]
+            following -= before * off_diagonal[step - 1]
         diagonal[step] = np.einsum("ij,ij->j", current, following)
         following -= current * diagonal[step]
-        beside[step] = np.sqrt(np.einsum("ij,ij->j", following, following))
-        before, current = current, following / np.where(beside[step] > 0.0, beside[step], 1.0)
-    values = np.array([_quadrature(diagonal[:, j], beside[:, j], precision) for j in range(m)])
+        off_diagonal[step] = np.sqrt(np.einsum("ij,ij->j", following, following))
+        before, current = current, following / np.where(off_diagonal[step] > 0.0, off_diagonal[step], 1.0)
+    values = np.array([_quadrature(diagonal[:, j], off_diagonal[:, j], precision) for j in range(m)])
     short = max(1, 3 * steps // 4)
-    early = np.array([_quadrature(diagonal[:short, j], beside[:short, j], precision) for j in range(m)])
+    early = np.array([_quadrature(diagonal[:short, j], off_diagonal[:short, j], precision) for j in range(m)])
     return n * values, n * (values - early)
 
 
-def _quadrature(diagonal: Array, beside: Array, precision: Precision | GivenPrecision) -> float:
+def _quadrature(diagonal: Array, off_diagonal: Array, precision: Precision | UserPrecision) -> float:
     """Gauss quadrature of log(γ + (α + θ)²) or of log θ from a tridiagonal matrix, cut where the Krylov space ended."""
-    ended = np.flatnonzero(beside[:-1] <= 1e-12 * np.abs(diagonal).max(initial=1.0))
+    ended = np.flatnonzero(off_diagonal[:-1] <= 1e-12 * np.abs(diagonal).max(initial=1.0))
     length = int(ended[0]) + 1 if len(ended) else len(diagonal)
-    theta, vectors = la.eigh_tridiagonal(diagonal[:length], beside[: length - 1])
+    theta, vectors = la.eigh_tridiagonal(diagonal[:length], off_diagonal[: length - 1])
     weights = vectors[0] ** 2
     inner = precision.spectrum(np.asarray(theta, dtype=np.float64))
     return float(weights @ np.log(np.maximum(inner, np.finfo(float).tiny)))
@@ -302,8 +300,8 @@ class ProbeRequest(NamedTuple):
 
     rows: GraphRows
     edges: tuple[int, ...]
-    held: bool
-    precision: Precision | GivenPrecision
+    in_memory: bool
+    precision: Precision | UserPrecision
     steps: int
 
 
@@ -316,12 +314,12 @@ def probe_source(samples: int, probes: int) -> DataSource:
 
 
 def probe_pass(
-    graph: Graph, precision: Precision | GivenPrecision, steps: int
+    graph: Graph, precision: Precision | UserPrecision, steps: int
 ) -> Pass[ProbeRequest, tuple[Array, Array]]:
     """The pass over probes that estimates log|Δ|: see `probe_log_determinants`."""
     pieces = max(1, -(-graph.entries // GRAPH_BLOCK_ENTRIES))
     edges = tuple(np.linspace(0, graph.samples, pieces + 1).astype(int).tolist())
-    request = ProbeRequest(graph.rows, edges, graph.entries <= HELD_ENTRIES, precision, steps)
+    request = ProbeRequest(graph.rows, edges, graph.entries <= MEMORY_ENTRIES, precision, steps)
     return Pass(probe_block, request, combine=joined_probes, name="log determinant")
 
 
@@ -330,10 +328,10 @@ def probe_block(block: Block, request: ProbeRequest) -> tuple[Array, Array]:
     numbers = np.asarray(block.features)[:, 0].astype(int)
     samples, cuts = request.edges[-1], list(pairwise(request.edges))
     signs = [np.random.default_rng([1, number]).integers(0, 2, samples) for number in numbers.tolist()]
-    held = [request.rows.load(a, b) for a, b in cuts] if request.held else None
+    in_memory = [request.rows.load(a, b) for a, b in cuts] if request.in_memory else None
 
     def multiply(vectors: Array) -> Array:
-        pieces = held if held is not None else (request.rows.load(a, b) for a, b in cuts)
+        pieces = in_memory if in_memory is not None else (request.rows.load(a, b) for a, b in cuts)
         product: Array = np.concatenate([np.asarray(piece @ vectors) for piece in pieces])
         return product
 

@@ -32,7 +32,7 @@ NUMBERS = {"rbf": ("gamma",), "laplacian": ("gamma",), "polynomial": ("gamma", "
 """The numbers of named kernels."""
 NEGLIGIBLE = 1e-11
 """A direction of landmarks with less than this fraction of the largest energy is rounding."""
-OWN_ROWS = 64
+DIAGONAL_ROWS = 64
 """Rows of which a callable kernel is asked at a time for its diagonal."""
 COLUMN_BYTES, FEWEST_COLUMNS = 2 * 2**20, 64
 """Bytes of moved rows, and their columns, that are multiplied at a time."""
@@ -73,7 +73,7 @@ class Kernel:
     def diagonal(self, x: Features) -> Array:
         """k(x, x) of each row (n,)."""
         if self.function is not None:
-            parts = [x[at : at + OWN_ROWS] for at in range(0, x.shape[0], OWN_ROWS)]
+            parts = [x[at : at + DIAGONAL_ROWS] for at in range(0, x.shape[0], DIAGONAL_ROWS)]
             return np.concatenate([np.diag(self(part, part)) for part in parts])
         if self.name in ("rbf", "laplacian"):
             return np.ones(x.shape[0])

@@ -67,7 +67,7 @@ class Precision:
 
 
 @dataclass(frozen=True)
-class GivenPrecision:
+class UserPrecision:
     """Δ that is given as a matrix, whose rows are what rows meet: one hop gives ΔR₀, a row's own part included."""
 
     gamma: ClassVar[float] = 0.0

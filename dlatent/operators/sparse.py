@@ -74,10 +74,10 @@ def _between(x: sp.csr_array, start: int, stop: int) -> sp.csr_array:
 
 def by_rows(x: Features) -> Features:
     """The rows that `by_columns` was given."""
-    held: Any = x
-    if not isinstance(held, Columns):
+    matrix: Any = x
+    if not isinstance(matrix, Columns):
         return x
-    return sp.csr_array(sp.vstack([piece.tocsr() for piece in held.pieces], format="csr"))
+    return sp.csr_array(sp.vstack([piece.tocsr() for piece in matrix.pieces], format="csr"))
 
 
 def stacked(parts: Sequence[F]) -> F:
@@ -92,9 +92,9 @@ def rows_about(x: Features, shift: Array) -> tuple[Features, Array]:
     the shift, which is zero but in columns that are full in practice, and none."""
     if isinstance(x, np.ndarray) or not shift.any():
         return x, shift
-    held: Any = x
-    pieces = isinstance(held, Columns)
-    moved = Columns(tuple(less(x, shift) for x in held.pieces), held.shape) if pieces else less(held, shift)
+    matrix: Any = x
+    pieces = isinstance(matrix, Columns)
+    moved = Columns(tuple(less(x, shift) for x in matrix.pieces), matrix.shape) if pieces else less(matrix, shift)
     return cast(Features, moved), np.zeros_like(shift)
 
 
@@ -124,10 +124,10 @@ def times(x: Features, columns: Array) -> Array:
     """x @ columns (n, b)."""
     if isinstance(x, np.ndarray):
         return np.asarray(x @ columns)
-    held: Any = x
-    if isinstance(held, Columns):
+    matrix: Any = x
+    if isinstance(matrix, Columns):
         columns = np.ascontiguousarray(columns)
-        return np.vstack([sparse_times(piece, columns) for piece in held.pieces])
+        return np.vstack([sparse_times(piece, columns) for piece in matrix.pieces])
     return sparse_times(x, columns)
 
 
@@ -181,7 +181,7 @@ def column_sums(x: sp.csr_array | Columns, *, squared: bool, weights: Array | No
     return np.bincount(x.indices, weights=values, minlength=x.shape[1]).astype(np.float64, copy=False)
 
 
-def far_part(mean: Array, variance: Array) -> Array:
+def far_mean(mean: Array, variance: Array) -> Array:
     """The mean (D,) of the columns that are far from zero, 0 for the others."""
     with np.errstate(over="ignore"):
         return np.where(mean**2 > FAR * variance, mean, 0.0)
@@ -192,7 +192,7 @@ def far_columns(x: Features) -> Array:
     wide = x.astype(np.float64, copy=False)
     squares = wide.multiply(wide) if isinstance(wide, sp.csr_array) else wide**2
     mean = np.asarray(wide.mean(axis=0)).ravel()
-    return far_part(mean, np.maximum(np.asarray(squares.mean(axis=0)).ravel() - mean**2, 0.0))
+    return far_mean(mean, np.maximum(np.asarray(squares.mean(axis=0)).ravel() - mean**2, 0.0))
 
 
 def less(x: X, shift: Array) -> X:

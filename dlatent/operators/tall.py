@@ -92,13 +92,13 @@ def _of_slabs(function: Callable[[slice], T], rows: int) -> list[T]:
 def on_all_cores(function: Callable[[S], T], pieces: Sequence[S]) -> list[T]:
     """The results of a function for all pieces of a work, in order; each is the work of one thread."""
 
-    def alone(piece: S) -> T:
+    def single_threaded(piece: S) -> T:
         with pinned():
             return function(piece)
 
     # A pool for each product takes a tenth of a millisecond; one that stays would be dead in a process that forked.
     with ThreadPoolExecutor(min(_cores(), len(pieces), MOST_THREADS)) as pool:
-        return list(pool.map(alone, pieces))
+        return list(pool.map(single_threaded, pieces))
 
 
 def _cores() -> int:
@@ -142,7 +142,7 @@ class SymmetricTiles:
         on_all_cores(put, self._groups)
         return product
 
-    def whole(self) -> Array:
+    def matrix(self) -> Array:
         """All of K (N, N)."""
         matrix = np.empty((self.size, self.size))
         for (group, other), tile in self.tiles.items():

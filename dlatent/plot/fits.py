@@ -303,6 +303,6 @@ def _feature(X: Any, feature: int | Mapping[str, int]) -> xr.DataArray:
     for dim, at in place.items():
         if not 0 <= at < data.sizes[dim]:
             raise ValueError(f"feature is {at}; the data have {data.sizes[dim]}, counted from 0")
-    words = [f"{dim} {data.coords[dim].values[at] if dim in data.coords else at}" for dim, at in place.items()]
-    column = data.isel(place, drop=True).rename(", ".join(words))
+    names = [f"{dim} {data.coords[dim].values[at] if dim in data.coords else at}" for dim, at in place.items()]
+    column = data.isel(place, drop=True).rename(", ".join(names))
     return column.copy(data=plain_numbers(column.data, "X"))

@@ -240,9 +240,9 @@ def _column(array: xr.DataArray, component: int) -> tuple[npt.NDArray[Any], npt.
         (features,) = dims
         return column.values, array.coords[features].values if features in array.coords else np.arange(column.size)
     labels = [array.coords[dim].values if dim in array.coords else np.arange(array.sizes[dim]) for dim in dims]
-    words = [" ".join(map(str, cell)) for cell in product(*labels)]
+    names = [" ".join(map(str, cell)) for cell in product(*labels)]
     good = ~np.isnan(column.values.ravel())
-    return column.values.ravel()[good], np.array(words, dtype=object)[good]
+    return column.values.ravel()[good], np.array(names, dtype=object)[good]
 
 
 def _covariances(result: Any, rows: int, components: list[int]) -> npt.NDArray[Any]:

@@ -44,7 +44,7 @@ ENOUGH = 200
 """Evaluations for which there must be work; else no other maximum is searched."""
 EACH = 2**17
 """Least cost of an evaluation for each pattern, in multiplications."""
-OF_WHOLE = 0.125
+GEMM_COST = 0.125
 """Cost of a multiplication in products of whole matrices, as views have them."""
 
 Pattern = tuple[Any, PatternMoments]
@@ -69,25 +69,25 @@ class Likelihood(NamedTuple):
 
 def of_views(moments: Moments, specification: Specification) -> Likelihood:
     """Samples of which some lack whole views."""
-    held = list(zip(map(specification.features_of, specification.patterns), moments.patterns, strict=True))
+    patterns = list(zip(map(specification.features_of, specification.patterns), moments.patterns, strict=True))
     count = sum(part.samples for part in moments.patterns)
     return Likelihood(
         specification,
         count,
-        _work(held, specification, OF_WHOLE),
+        _work(patterns, specification, GEMM_COST),
         lambda point: likelihood(point, moments, specification),
         lambda point: em_step(point, moments, specification),
-        lambda point: _completed(held, point),
+        lambda point: _completed(patterns, point),
     )
 
 
-def _work(held: Iterable[Pattern], specification: Specification, times: float = 1.0) -> float:
-    return float(sum(EACH + times * len(part.gram) ** 2 * specification.n_components for _, part in held))
+def _work(patterns: Iterable[Pattern], specification: Specification, times: float = 1.0) -> float:
+    return float(sum(EACH + times * len(part.gram) ** 2 * specification.n_components for _, part in patterns))
 
 
 def of_patterns(sums: MaskMoments, specification: Specification) -> Likelihood:
     """Rows of few masks, from the sums of each."""
-    held = [
+    patterns = [
         (at, PatternMoments(float(count), total[at], gram[np.ix_(at, at)]))
         for count, mask, total, gram in zip(*sums, strict=True)
         if len(at := np.flatnonzero(mask))
@@ -95,9 +95,9 @@ def of_patterns(sums: MaskMoments, specification: Specification) -> Likelihood:
     return _of_entries(
         lambda request: entries_of_patterns(sums, request),
         specification,
-        sum(part.samples for _, part in held),
-        _work(held, specification),
-        lambda point: _completed(held, point),
+        sum(part.samples for _, part in patterns),
+        _work(patterns, specification),
+        lambda point: _completed(patterns, point),
     )
 
 
@@ -134,11 +134,11 @@ def _of_entries(
     return Likelihood(specification, samples, work, evaluate, step, complete)
 
 
-def _completed(held: Iterable[Pattern], point: Parameters) -> Array:
+def _completed(patterns: Iterable[Pattern], point: Parameters) -> Array:
     """Second moments of patterns, what is missing by its expectation given the rest."""
     width = len(point.mean)
     total = np.zeros((width, width))
-    for at, part in held:
+    for at, part in patterns:
         seen = np.arange(width)[at]
         gone = np.setdiff1d(np.arange(width), seen)
         middle = recentred(part, point.mean[seen])

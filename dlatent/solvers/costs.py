@@ -99,26 +99,26 @@ def worker_memory(task: Task, machine: Resources, statistic: int, parameters: in
     while nodes > 1:
         waiting += min(nodes, FAN_IN) - 1
         nodes = -(-nodes // FAN_IN)
-    held = machine.threads * each + parameters + waiting * statistic
+    working = machine.threads * each + parameters + waiting * statistic
     if machine.kind != "cluster":
-        return BASE_MEMORY + held
+        return BASE_MEMORY + working
     # What comes from the driver's memory travels to the workers once, and stays there packed and unpacked.
     carried = data.target_bytes + (data.nbytes if data.in_memory else 0)
-    return WORKER_BASE + held + 2 * -(-carried // machine.workers)
+    return WORKER_BASE + working + 2 * -(-carried // machine.workers)
 
 
 def driver_base(task: Task, machine: Resources) -> int:
     """Bytes of every fit on the driver: libraries, the targets, and what is packed of them and of a graph in memory
     where they travel."""
-    packed = targets = task.data.target_bytes
+    sent = targets = task.data.target_bytes
     if task.between is not None and task.between.graph.in_memory:
-        packed += EDGE_BYTES * task.edges
-    return BASE_MEMORY + targets + (packed if machine.kind == "cluster" else 0)
+        sent += EDGE_BYTES * task.edges
+    return BASE_MEMORY + targets + (sent if machine.kind == "cluster" else 0)
 
 
-def subspace(task: Task, machine: Resources, beside: int = 0) -> tuple[int, int]:
-    """The widest subspace that a third of the driver's memory holds, and what is left `beside` other needs, between
-    four blocks of directions and 600, or those of the expected passes; and its bytes.
+def subspace(task: Task, machine: Resources, reserved: int = 0) -> tuple[int, int]:
+    """The widest subspace that a third of the driver's memory holds, or all of it less `reserved` bytes, between four
+    blocks of directions and 600, or those of the expected passes; and its bytes.
 
     Of one view it has directions, of several these with their products for each pattern.
     """
@@ -126,7 +126,7 @@ def subspace(task: Task, machine: Resources, beside: int = 0) -> tuple[int, int]
     if len(task.specification.patterns) > 1 or columns or task.arrangement is not None:
         rows += sum(size * views for size, views in seen_features(task))
     limit = machine.driver_memory
-    room = int(min(limit / 3, limit - beside) / (1.5 * 8 * rows))
+    room = int(min(limit / 3, limit - reserved) / (1.5 * 8 * rows))
     most = max(600, EXPECTED_PASSES * fresh + columns)
     rank = max(4 * fresh + columns, min(room, most))
     return rank, 8 * rows * min(rank, task.data.features)
@@ -154,10 +154,10 @@ def placed(
     room = machine.cache_bytes if keeps and (blocks or edges) else 0
     if machine.worker_memory:
         room = min(room, int(FILL * machine.worker_memory) - worker - process)
-    together, meeting = blocks + edges, shares_met(machine) if pairs else 1
+    together, shares = blocks + edges, shares_met(machine) if pairs else 1
     group = max(data.largest_block if blocks else 0, together // group_number(data))
     share = -(-together // machine.workers) + group
-    cache = max(0, min(room, min(meeting * share, together + group) if pairs else share))
+    cache = max(0, min(room, min(shares * share, together + group) if pairs else share))
     peak = max(worker + cache, least) + process
     return Plan(
         solver=solver,
@@ -166,7 +166,7 @@ def placed(
         worker_memory=peak,
         driver_memory=driver if machine.kind == "cluster" else peak,
         cache_bytes=cache,
-        cached=data.in_memory or data.nbytes + edges <= cache * machine.workers // meeting,
+        cached=data.in_memory or data.nbytes + edges <= cache * machine.workers // shares,
         max_rank=subspace(task, machine)[0],
         tasks_per_pass=data.tasks,
     )

@@ -36,7 +36,7 @@ EXAGGERATED = 1.3
 ZERO_NOISE = 1e-8
 """Stands for no noise, as a part of the mean variance of all features."""
 
-OWN_ROUNDING = math.sqrt(ROUNDING)
+FEATURE_ROUNDING = math.sqrt(ROUNDING)
 """Part of a feature's variance below which a noise variance of its own costs the log-likelihood more than half of its
 digits, and more than `FALL` allows for: squares of the data are divided by it."""
 
@@ -46,7 +46,7 @@ def _parts(specification: Specification, task: Task) -> tuple[Array, Array]:
     rounding."""
     asked = np.repeat(task.floor_parts, [view.groups for view in specification.views])
     rounding = noise_rounding(np.array(specification.group_sizes), specification.n_components)
-    return asked, np.where(specification.shared, rounding, OWN_ROUNDING)
+    return asked, np.where(specification.shared, rounding, FEATURE_ROUNDING)
 
 
 def noise_floors(task: Task, variances: Array, mean: Array) -> Array:
@@ -100,8 +100,8 @@ def _feature(specification: Specification, number: int) -> str:
     """A feature by its number in its view."""
     views = zip(specification.views, specification.slices, strict=True)
     view, at = next((view, at) for view, at in views if number < at.stop)
-    beside = "" if len(specification.views) == 1 else f" of the view {view.name!r}"
-    return f"feature {number - at.start}{beside}"
+    of_view = "" if len(specification.views) == 1 else f" of the view {view.name!r}"
+    return f"feature {number - at.start}{of_view}"
 
 
 def at_floors(parameters: Parameters, specification: Specification) -> tuple[bool, ...]:
@@ -184,8 +184,8 @@ def advise(
     size = np.linalg.norm(canonical(parameters, specification).loadings / unit[:, None], axis=0)
     # A prior switches components off; that is no advice.
     if task.prior == "ml" and (zero := int((size <= NOTHING * size.max()).sum())):
-        held = any(at & choice for at, choice in zip(at_floor, chosen, strict=True))
-        why = "what they would explain is below the noise floor" if held else f"the data have rank {len(size) - zero}"
+        below = any(at & choice for at, choice in zip(at_floor, chosen, strict=True))
+        why = "what they would explain is below the noise floor" if below else f"the data have rank {len(size) - zero}"
         said.append(
             f"data: {zero} of {len(size)} components are zero, because {why}, noise aside; use fewer components"
         )

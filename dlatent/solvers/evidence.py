@@ -68,7 +68,7 @@ def components(noise: Array, values: Array, samples: float, features: int) -> Co
     return Components(*(np.where(on, part, 0.0) for part in (worth, length, spread)))
 
 
-def components_given(noise: Array, values: Array, samples: float, features: int, variance: float) -> Components:
+def components_at(noise: Array, values: Array, samples: float, features: int, variance: float) -> Components:
     """The best components for loadings of a given variance v."""
     gamma = np.sqrt(np.maximum(samples * values, np.finfo(float).tiny))
     lost = 0.5 * noise / gamma * (samples + features + np.sqrt((samples - features) ** 2 + 4.0 * gamma**2 / variance))
@@ -101,7 +101,7 @@ def shrunk(
     def best_of(noise: Array) -> Components:
         if variance is None:
             return components(noise, values, samples, features)
-        return components_given(noise, values, samples, features, variance)
+        return components_at(noise, values, samples, features, variance)
 
     def bound(noise: Array) -> Array:
         each = noise[:, None]

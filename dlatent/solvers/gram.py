@@ -58,12 +58,12 @@ TIGHT = 1e-13
 @dataclass(frozen=True)
 class KernelProducts:
     """A kernel of N samples by what it does: KV (N, b) of V (N, b) is `joined(times(asked(V)))`, where `times` may
-    run the pass that is `asked` for; `diagonal` k(x, x) (N,); and `whole`, which gives K (N, N), where it is in
+    run the pass that is `asked` for; `diagonal` k(x, x) (N,); and `matrix`, which gives K (N, N), where it is in
     memory."""
 
     times: Callable[[Any], Any]
     diagonal: Array
-    whole: Callable[[], Array] | None = None
+    matrix: Callable[[], Array] | None = None
     asked: Callable[[Array], Any] = np.asarray
     joined: Callable[[Any], Array] = np.asarray
 
@@ -75,7 +75,7 @@ class KernelProducts:
     @classmethod
     def of_tiles(cls, tiles: SymmetricTiles) -> KernelProducts:
         """A kernel in memory, half of it."""
-        return cls(lambda thin: tiles @ thin, tiles.diagonal, tiles.whole)
+        return cls(lambda thin: tiles @ thin, tiles.diagonal, tiles.matrix)
 
     def __call__(self, thin: Array) -> Array:
         """KV."""
@@ -101,8 +101,8 @@ def fit_dual(kernel: KernelProducts, data: DualData, task: Task, report: Report 
     the loadings."""
     count, k = data.samples, task.specification.n_components
     exact = len(task.specification.views) == 1 and count <= FULL_EIGEN
-    if kernel.whole is not None and (exact or task.textbook):
-        matrix = kernel.whole()
+    if kernel.matrix is not None and (exact or task.textbook):
+        matrix = kernel.matrix()
         means, middle = matrix.mean(axis=0), centred_kernel(matrix)
         first, products = (np.eye(count), middle) if task.textbook else leading(middle, k, data.dimension)
         every_combination = True
@@ -114,7 +114,7 @@ def fit_dual(kernel: KernelProducts, data: DualData, task: Task, report: Report 
     space = DualSpace.begin(first, products, data._replace(energy=energy), k)
     if every_combination and task.textbook:
         return DualFit(*_by_em(space, task, report), means)
-    state = SubspaceFit(space, task if kernel.whole is None else tightened(task), report)
+    state = SubspaceFit(space, task if kernel.matrix is None else tightened(task), report)
     if every_combination:
         state.record(state.solve())
     converged = every_combination or grow(state, kernel.about_mean)
@@ -199,7 +199,7 @@ class GramSolver(Solver):
         count = task.data.samples
         tiles, specification = kernel_tiles(run, Kernel("linear", shift=shift), task), task.specification
         if task.rule is not None:
-            values = top_eigenvalues(centred_kernel(tiles.whole()) / count, count)
+            values = top_eigenvalues(centred_kernel(tiles.matrix()) / count, count)
             floor = task.floor_parts[0] * float(values.sum()) / task.data.features
             most = specification.n_components
             chosen = chosen_components(task.rule, values, count, most=most, floor=floor)

@@ -264,7 +264,7 @@ def till_pause(machine: str) -> str:
 def html_page(text: str) -> str:
     """A page of lines, each a name and what is said of it, as a table for a notebook."""
     parts = (line.partition(" ") for line in text.splitlines())
-    return html_table((name, words) for name, _, words in parts)
+    return html_table((name, text) for name, _, text in parts)
 
 
 def html_table(lines: Iterable[tuple[str, str]]) -> str:

@@ -38,11 +38,11 @@ SOLVERS: dict[str, Solver] = {
 """By their names, in the order in which messages name them."""
 
 HELPS = 0.95
-"""Part of the memory that a way out of a refusal may still need to be named."""
+"""Part of the memory that a remedy may still need to be named in a refusal."""
 
 
 def make_plan(task: Task, machine: Resources) -> Plan:
-    """Choose the cheapest solver that fits, or the one asked for; PlanError where nothing fits, with the way out."""
+    """Choose the cheapest solver that fits, or the one asked for; PlanError with a hint where nothing fits."""
     family = {} if task.family is None else {task.family.name: task.family.why}
     asked = family | {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
     why_not = {name: _why_not(each, task, asked) for name, each in SOLVERS.items()}
@@ -121,12 +121,12 @@ def _unserved(task: Task, why_not: Mapping[str, str | None]) -> str:
 
 def _refusal(task: Task, machine: Resources, wanted: Iterable[Plan]) -> str:
     needs = "; ".join(f"solver {plan.solver} needs {_excess(plan)}" for plan in wanted)
-    now, ways = min(map(_filled, wanted)), list[tuple[float, str]]()
-    for way, other in _changes(task):
+    now, changes = min(map(_filled, wanted)), list[tuple[float, str]]()
+    for change, other in _changes(task):
         need = min(_filled(SOLVERS[plan.solver].plan(other, machine)) for plan in wanted)
         if need < HELPS * now:
-            ways.append((need, way))
-    helping = [way for _, way in sorted(ways)]  # what helps most first
+            changes.append((need, change))
+    helping = [change for _, change in sorted(changes)]  # what helps most first
     if machine.threads > 1:
         helping.append("use fewer threads per worker")
     if task.kernel is not None and not task.kernel.landmarks:
@@ -155,5 +155,5 @@ def _changes(task: Task) -> Iterator[tuple[str, Task]]:
     smaller = data.largest_block // 4
     if smaller:
         opened = f"dlatent.open_data(data, block_bytes={smaller})"
-        way = f"work on smaller blocks, {opened}, of data in row chunks no larger than that (dlatent ingest)"
-        yield way, replace(task, data=replace(data, largest_block=smaller, blocks=4 * data.blocks))
+        change = f"work on smaller blocks, {opened}, of data in row chunks no larger than that (dlatent ingest)"
+        yield change, replace(task, data=replace(data, largest_block=smaller, blocks=4 * data.blocks))

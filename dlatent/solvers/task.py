@@ -134,7 +134,7 @@ class KernelFeatures:
     kernel : k(x, x') = φ(x)ᵀφ(x'); γ = 0 stands for the median heuristic.
     dimension : number M of features.
     rows : the blocks of rows that a model of all samples compares new ones with.
-    held : makes such blocks of rows in memory.
+    rows_in_memory : makes such blocks of rows in memory.
     kept : a place for the upper triangle of K while a fit runs: where it is written, and what runs passes over it.
     itemsize, place : bytes of a value of K there, and whether there is such a place.
     landmarks : rows in the span of whose features the fit stays; 0 for all rows.
@@ -144,7 +144,7 @@ class KernelFeatures:
     kernel: Kernel
     dimension: int
     rows: tuple[BlockSource, ...]
-    held: Callable[[Features], tuple[BlockSource, ...]]
+    rows_in_memory: Callable[[Features], tuple[BlockSource, ...]]
     kept: Callable[..., AbstractContextManager[tuple[TileWriter, Run]]]
     itemsize: int = 8
     place: bool = False

@@ -267,10 +267,10 @@ def left_by(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
     """Whether a killed process that is to go on has left the store at `target`: half-written (a remote one; local ones
     lie aside), or whole and made with the checkpoint of this identity, which is still there."""
     unfinished = local_path(target) is None and _marker(zarr_location(target)).get("complete") is False
-    return unfinished or made_with(target, checkpoint)
+    return unfinished or written_with(target, checkpoint)
 
 
-def made_with(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
+def written_with(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
     """Whether the store at `target` is whole and made with a checkpoint of this identity."""
     marker = _marker(zarr_location(target))
     return checkpoint is not None and marker.get("complete") is True and marker.get(SIGNED) == checkpoint

@@ -115,8 +115,8 @@ class CheckedStore(WrapperStore[Store]):
             await self.compare(prototype)
             if self.missing_chunks == "fill":
                 return None
-            way_out = COPY_AGAIN if self._complete else f"{COPY_AGAIN}.  {FILL}"
-            raise StoreError(f"the chunk {key} of {root_of(self)} is not there; {way_out}")
+            hint = COPY_AGAIN if self._complete else f"{COPY_AGAIN}.  {FILL}"
+            raise StoreError(f"the chunk {key} of {root_of(self)} is not there; {hint}")
         if isinstance(byte_range, RangeByteRequest) and len(chunk) != byte_range.end - byte_range.start:
             raise StoreError(f"the chunk {key} of {root_of(self)} is cut off; copy the store again or write it again")
         self.bytes_read += len(chunk)

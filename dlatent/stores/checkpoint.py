@@ -127,7 +127,7 @@ class Checkpoint:
         self._files.close()
 
 
-def checkpoint_beside(target: str | os.PathLike[str]) -> str:
+def checkpoint_location(target: str | os.PathLike[str]) -> str:
     """Where the checkpoint of a store lies."""
     return f"{zarr_location(target)}.checkpoint"
 
@@ -140,7 +140,7 @@ def checkpoint_of_store(
 
     Errors: StoreError as `Checkpoint`.
     """
-    place = checkpoint_beside(target)
+    place = checkpoint_location(target)
     with closing(Checkpoint(place, about, {}, threads=threads, resume=True)) as checkpoint:
         yield checkpoint
     discard(place)

@@ -23,7 +23,7 @@ from dlatent.errors import StoreError
 
 TREE = "tree"
 """The member of an archive that is the JSON text."""
-OWN = "dlatent."
+PACKAGE = "dlatent."
 """Only classes of this package are made again."""
 
 Keep = Callable[[np.ndarray], Any]
@@ -134,7 +134,7 @@ def _value(tree: Any, archive: Any) -> Any:
 def _class(name: str) -> Any:
     """A named tuple or dataclass of this package: nothing else is called, whatever the bytes say."""
     module, _, path = name.partition(":")
-    if not module.startswith(OWN):
+    if not module.startswith(PACKAGE):
         raise ValueError(f"the class {name} is none of this package")
     kind: Any = getattr(importlib.import_module(module), path)
     if isinstance(kind, type) and (is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))):

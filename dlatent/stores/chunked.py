@@ -135,9 +135,9 @@ class GrowingArray:
         """Add rows; whole chunks are written, several at once where they are numbers."""
         chunk, text = self._chunk, self._dtype is str
         while len(rows):
-            whole = 0 if self._count or text else len(rows) // chunk * chunk
-            part, rows = np.split(rows, [whole or chunk - self._count])
-            if whole:
+            full = 0 if self._count or text else len(rows) // chunk * chunk
+            part, rows = np.split(rows, [full or chunk - self._count])
+            if full:
                 self._write(np.asarray(part, dtype=self._dtype))
                 continue
             part = part.astype(str) if text and part.dtype.kind in "iu" else part

@@ -239,7 +239,7 @@ class Archive(zipfile.ZipFile):
             raise DataError(f"{self.name} has no key {key!r}; it has {', '.join(self.keys)}")
         return MemberStream(self, key)
 
-    def whole(self, key: str) -> npt.NDArray[Any]:
+    def array(self, key: str) -> npt.NDArray[Any]:
         """The array of a key. Errors: DataError where there is none."""
         with self.stream(key) as member:
             values = member.read(math.prod(member.shape))

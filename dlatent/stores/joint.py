@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, BlockSource, DataSource, Features
 from dlatent.errors import DataError
-from dlatent.gaussian.views import empty_rows, found_bad
+from dlatent.gaussian.views import empty_rows, first_bad_entry
 from dlatent.operators.sparse import stacked
 from dlatent.stores.partition import wanted_bytes
 from dlatent.stores.places import read_places
@@ -72,7 +72,7 @@ class ViewRows:
 
     def by_value(self) -> ViewRows:
         """The rows in memory, without the blocks that they are rows of; those that lie elsewhere as they are."""
-        if not all(getattr(piece.source, "held", False) for piece in self.pieces):
+        if not all(getattr(piece.source, "in_memory", False) for piece in self.pieces):
             return self
         every = np.arange(len(self.rows))
         return replace(self, pieces=(RowPiece(ArrayRows(0, len(every), 0, self.load()), every, every),))
@@ -143,7 +143,7 @@ def _without_collection(piece: RowPiece) -> RowPiece:
 
 def _check(view: ViewRows, x: Features, *, zero_rows: bool) -> None:
     """Refuse what no model can use, by the names that the user knows it by."""
-    bad = found_bad(x)
+    bad = first_bad_entry(x)
     if bad is not None:
         raise DataError(
             f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; a sample may lack a "

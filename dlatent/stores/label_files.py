@@ -188,7 +188,7 @@ def _from_npz(path: str, column: str | None) -> npt.NDArray[Any]:
         key = column or archive.first("y", MULTI) or (archive.keys[0] if len(archive.keys) == 1 else None)
         if key is None:
             raise DataError(f"{path} needs a key for the labels; it has {', '.join(archive.keys)}")
-        return archive.whole(key)
+        return archive.array(key)
 
 
 def _from_table(path: str, column: str | None) -> npt.NDArray[Any]:

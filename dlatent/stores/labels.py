@@ -65,8 +65,8 @@ def labels_of(matrix: ZarrArray | zarr.Group, shape: Any, dims: tuple[str, str] 
     root = next((group for group in above if group.attrs.get("encoding-type") == "anndata"), None)
     if root is None:
         groups = [*([matrix] if isinstance(matrix, zarr.Group) else []), *above[:1]]
-        beside = [_coordinate(groups, name) for name in stored or names]
-        return AxisLabels((dimension(names[0]), dimension(names[1])), *_fitting(beside, shape))
+        coordinates = [_coordinate(groups, name) for name in stored or names]
+        return AxisLabels((dimension(names[0]), dimension(names[1])), *_fitting(coordinates, shape))
     index = [_frame_index(root.get(name)) for name in ("obs", "var")]
     return AxisLabels(names, *_fitting(index, shape), origin=_origin(root, shape[0]))
 
@@ -141,14 +141,14 @@ def require_decoded(array: ZarrArray) -> None:
     """Refuse a Zarr array whose numbers are not those that xarray gives of it. Errors: DataError."""
     place = place_of(array)
     above, _, name = place.rpartition("/")
-    way_out = (
+    hint = (
         f"xarray decodes them, sentinels to NaN: ds = xarray.open_zarr({above!r}), then pass ds[{name!r}], or write "
         "ds.drop_encoding() to a store of its own"
     )
-    check_decoded(cf_attributes(array), array.dtype, place, way_out)
+    check_decoded(cf_attributes(array), array.dtype, place, hint)
 
 
-def check_decoded(attributes: Mapping[Any, Any], dtype: npt.DTypeLike, place: str, way_out: str) -> None:
+def check_decoded(attributes: Mapping[Any, Any], dtype: npt.DTypeLike, place: str, hint: str) -> None:
     """Refuse what has attributes by which its numbers, of that type, stand for others. Errors: DataError."""
     kind = np.dtype(dtype).kind
     encodings = list[str]()
@@ -157,7 +157,7 @@ def check_decoded(attributes: Mapping[Any, Any], dtype: npt.DTypeLike, place: st
         if any(_ENCODES[name](value, kind) for value in values):
             encodings.append(f"{name}={values[0]}")
     if encodings:
-        raise DataError(f"{place} holds encoded values ({', '.join(encodings)}); {way_out}")
+        raise DataError(f"{place} holds encoded values ({', '.join(encodings)}); {hint}")
 
 
 def cf_attributes(array: ZarrArray) -> dict[str, Any]:

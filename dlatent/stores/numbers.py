@@ -15,8 +15,8 @@ EXACT = 2**53
 """Every integer up to here is a float64."""
 
 _REAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_WORDS = re.compile(r"[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NON_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
 def real(text: str) -> float:
@@ -26,13 +26,13 @@ def real(text: str) -> float:
     float64, and for integers that float64 cannot hold exactly.
     """
     if not _REAL.fullmatch(text):
-        if _WORDS.fullmatch(text):
+        if _NON_FINITE.fullmatch(text):
             return float(text)
         raise ValueError(f"{shown(text)} is no number")
     number = float(text)
     if not np.isfinite(number):
         raise ValueError(f"{shown(text)} is beyond float64")
-    if abs(number) >= EXACT and _WHOLE.fullmatch(text) and not int(text) == number:
+    if abs(number) >= EXACT and _INTEGER.fullmatch(text) and not int(text) == number:
         raise ValueError(
             f"{shown(text)} is an integer that float64 cannot hold exactly; write it with a decimal point to have it "
             "rounded"
@@ -42,7 +42,7 @@ def real(text: str) -> float:
 
 def is_real(text: str) -> bool:
     """Whether a text is a number; of any size."""
-    return bool(_REAL.fullmatch(text) or _WORDS.fullmatch(text))
+    return bool(_REAL.fullmatch(text) or _NON_FINITE.fullmatch(text))
 
 
 def shown(text: str) -> str:
@@ -56,7 +56,7 @@ def numbers_of(texts: Iterable[str]) -> npt.NDArray[Any] | None:
     Also None where a number would change, so that it stays text.
     """
     tokens = list(texts)
-    if all(_WHOLE.fullmatch(text) for text in tokens):
+    if all(_INTEGER.fullmatch(text) for text in tokens):
         integers = [int(text) if len(text) < 20 else EXACT**2 for text in tokens]
         return np.array(integers, dtype=np.int64) if all(-(2**63) <= number < 2**63 for number in integers) else None
     try:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, DataSource
-from dlatent.containers import as_given, plain_numbers
+from dlatent.containers import as_numpy, plain_numbers
 from dlatent.errors import DataError, cause
 from dlatent.stores.lazy import is_dask_array, is_zarr, open_dask
 from dlatent.stores.places import is_annotated, read_places
@@ -104,7 +104,7 @@ def _open(
 
 def _as_array(data: Any) -> npt.NDArray[Any]:
     try:
-        array: npt.NDArray[Any] = as_given(data)
+        array: npt.NDArray[Any] = as_numpy(data)
         return array
     except (TypeError, ValueError) as error:
         raise DataError(

@@ -169,7 +169,7 @@ def _plain_url(url: str) -> str:
     return f"{scheme}://{posixpath.normpath(rest.lstrip('/'))}"
 
 
-def check_part(path: str | os.PathLike[str]) -> None:
+def check_outside_stores(path: str | os.PathLike[str]) -> None:
     """Refuse a file in a store of Zarr.
 
     Errors: StoreError.

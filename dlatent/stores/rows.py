@@ -26,7 +26,7 @@ from dlatent.stores.partition import dense_bounds, loaded_dtype, sized_sparse_bo
 class Rows(ABC):
     """Rows `[start, stop)` that this process, or another one, loads by itself; `nbytes` once loaded."""
 
-    held: ClassVar[bool] = False
+    in_memory: ClassVar[bool] = False
     """Whether the rows lie in the memory of this process."""
 
     start: int
@@ -51,7 +51,7 @@ class Rows(ABC):
 class ArrayRows(Rows):
     """Rows in memory, a view of a numpy array or a canonical CSR matrix of such views."""
 
-    held = True
+    in_memory = True
 
     values: npt.NDArray[Any] | sp.csr_array
 
@@ -61,10 +61,10 @@ class ArrayRows(Rows):
 
 
 @dataclass(eq=False)
-class MadeRows(Rows):
+class ComputedRows(Rows):
     """Rows that are made when they are cut out of something smaller in memory, such as targets of codes."""
 
-    held = True
+    in_memory = True
 
     rows: Any
 
@@ -105,10 +105,10 @@ def check_matrix(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> tupl
     Errors: DataError for other than two dimensions, an empty axis, or values that are no real numbers.
     """
     if len(shape) != 2:
-        way_out = ". Reshape your data: a single column is X[:, None], a single row X[None, :]"
+        hint = ". Reshape your data: a single column is X[:, None], a single row X[None, :]"
         raise DataError(
             f"{place} has {len(shape)} dimensions, shape {tuple(shape)}; expected samples × features"
-            f"{way_out if len(shape) == 1 else ''}"
+            f"{hint if len(shape) == 1 else ''}"
         )
     if min(shape) == 0:
         what = "sample" if not shape[0] else "feature"
@@ -153,10 +153,10 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLab
     return DataSource(shape, dtype, blocks, uuid4().hex, labels=labels, description="numpy array", in_memory=True)
 
 
-def open_made(rows: Any, shape: tuple[int, int], description: str) -> DataSource:
+def open_computed(rows: Any, shape: tuple[int, int], description: str) -> DataSource:
     """Blocks of float64 rows that are made when they are wanted, as `rows[start:stop]`."""
     dtype = np.dtype(np.float64)
-    blocks = tuple(MadeRows(*block, rows) for block in _dense_blocks(shape, dtype, None))
+    blocks = tuple(ComputedRows(*block, rows) for block in _dense_blocks(shape, dtype, None))
     return DataSource(shape, dtype, blocks, uuid4().hex, description=description, in_memory=True)
 
 
@@ -219,7 +219,7 @@ def row_view(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     return part
 
 
-def held(values: Features, bounds: Sequence[int] | None = None) -> tuple[BlockSource, ...]:
+def rows_in_memory(values: Features, bounds: Sequence[int] | None = None) -> tuple[BlockSource, ...]:
     """Loaded rows as block sources, one for each two of the `bounds` 0 … n (None: one for all)."""
     blocks = list[BlockSource]()
     for start, stop in pairwise(bounds or (0, values.shape[0])):

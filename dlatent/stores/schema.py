@@ -33,14 +33,14 @@ class Kind(NamedTuple):
     """What values are: numpy's letters, in words, and the smallest of a model where all are finite numbers."""
 
     letters: str
-    words: str
+    description: str
     least: float | None = None
 
 
 REAL = Kind("f", "floating point")
 FINITE = Kind("f", "floating point", -inf)
 POSITIVE = Kind("f", "floating point", 0)
-WHOLE = Kind("iu", "integers")
+INTEGER = Kind("iu", "integers")
 COUNT = Kind("iu", "integers", 0)
 TRUTH = Kind("b", "booleans")
 TEXT = Kind("U", "text")
@@ -109,22 +109,22 @@ _VARIABLES = (
     ("scores", "sample component", FINITE, "posterior means of the latent variables"),
     ("embedding", "sample component", FINITE, "coordinates of the samples, with the mean 0 and the mean square 1"),
     ("smallest_eigenvalues", "component", FINITE, "eigenvalues of the alignment matrix that belong to the coordinates"),
-    ("view_row", "sample view", WHOLE, "row of the sample in each view, -1 where it is absent"),
-    ("separate_set", "sample", WHOLE, "set of samples that the graph does not join with others, -1 for none"),
+    ("view_row", "sample view", INTEGER, "row of the sample in each view, -1 where it is absent"),
+    ("separate_set", "sample", INTEGER, "set of samples that the graph does not join with others, -1 for none"),
     ("reference_values", "reference_value", FINITE, "entries of the training rows, view after view"),
     ("reference_columns", "reference_entry", COUNT, "columns of the entries of sparse training rows"),
     ("reference_starts", "reference_row", COUNT, "where each sparse training row begins among its view's entries"),
     ("iteration_log_likelihood", "iteration", REAL, "log-likelihood of all samples at each iteration"),
     ("iteration_gain", "iteration", REAL, "what the iteration added to the log-likelihood, NaN for the first"),
     ("iteration_remaining", "iteration", REAL, "estimated relative distance to the maximum, NaN while unknown"),
-    ("iteration_rank", "iteration", WHOLE, "width of the subspace of the features, 0 for EM"),
+    ("iteration_rank", "iteration", INTEGER, "width of the subspace of the features, 0 for EM"),
     ("pass_name", "pass", TEXT, "what the pass was for"),
     ("pass_seconds", "pass", REAL, "wall time of the pass in seconds"),
     ("pass_busy_seconds", "pass", REAL, "time inside tasks in seconds, summed over workers"),
-    ("pass_bytes_read", "pass", WHOLE, "bytes of blocks loaded from their source"),
-    ("pass_blocks", "pass", WHOLE, "blocks seen"),
-    ("pass_cached", "pass", WHOLE, "blocks that came from a cache"),
-    ("pass_tasks", "pass", WHOLE, "tasks submitted"),
+    ("pass_bytes_read", "pass", INTEGER, "bytes of blocks loaded from their source"),
+    ("pass_blocks", "pass", INTEGER, "blocks seen"),
+    ("pass_cached", "pass", INTEGER, "blocks that came from a cache"),
+    ("pass_tasks", "pass", INTEGER, "tasks submitted"),
 )
 
 REGISTRY = {name: (tuple(dims.split()), kind) for name, dims, kind, _ in _VARIABLES}
@@ -169,7 +169,7 @@ def check(variables: Mapping[str, Variable], place: str) -> None:
                 f"{place}: {name!r} has dimensions {variable.dims} and shape {shape}; expected dimensions {dims}"
             )
         if variable.values.dtype.kind not in kind.letters:
-            raise StoreError(f"{place}: {name!r} has dtype {variable.values.dtype}; expected {kind.words}")
+            raise StoreError(f"{place}: {name!r} has dtype {variable.values.dtype}; expected {kind.description}")
         for dim, length in zip(variable.dims, shape, strict=True):
             known, holder = lengths.setdefault(dim, (length, name))
             if known != length:

@@ -35,25 +35,25 @@ OLD = "old-"
 HOST = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest() + "-"
 """This machine, in the names of the directories that its processes make."""
 
-_HELD: dict[str, int] = {}
+_LOCKS: dict[str, int] = {}
 """Descriptors that hold the locks of this process, by directory."""
 
-_MADE: dict[str, int] = {}
+_UNFINISHED: dict[str, int] = {}
 """Directories that were made and not moved to their place, and the process that made them."""
 
 
 def make(path: Path, mode: int = 0o777) -> Path:
     """A new empty directory for a writer of `path`, locked until `release` or `discard`."""
     while True:
-        directory = beside(path)
-        _MADE[str(directory)] = os.getpid()
+        directory = temporary_path(path)
+        _UNFINISHED[str(directory)] = os.getpid()
         directory.mkdir(mode)
         with contextlib.suppress(BlockingIOError, FileNotFoundError):  # somebody sweeps, and came in between
             take(directory)
             return directory
 
 
-def beside(path: Path, tag: str = "") -> Path:
+def temporary_path(path: Path, tag: str = "") -> Path:
     """A new name beside `path`."""
     return path.with_name(f".{path.name}{PARTIAL}{tag}{HOST}{secrets.token_hex(6)}")
 
@@ -69,7 +69,7 @@ def take(directory: Path) -> None:
         raise
     except OSError:  # no locks on this file system
         return
-    _HELD[str(directory)] = lock
+    _LOCKS[str(directory)] = lock
     if not (os.path.lexists(directory) and os.path.samestat(os.stat(directory), os.fstat(lock))):
         _unlock(directory)
         raise FileNotFoundError(directory)
@@ -77,7 +77,7 @@ def take(directory: Path) -> None:
 
 def release(directory: str | os.PathLike[str]) -> None:
     """Give up the lock of a directory that has been moved to its place, or that is left to another process."""
-    _MADE.pop(os.fspath(directory), None)
+    _UNFINISHED.pop(os.fspath(directory), None)
     _unlock(directory)
 
 
@@ -91,7 +91,7 @@ def discard(directory: str | os.PathLike[str]) -> None:
 def _clear() -> None:
     """Remove what an interrupt kept from being removed, or a thread that was still writing has made once more; threads
     have ended when this runs."""
-    for directory, process in _MADE.items():
+    for directory, process in _UNFINISHED.items():
         if process == os.getpid():
             remove(Path(directory))
 
@@ -101,11 +101,11 @@ def sweep(path: Path) -> None:
     put_back(path)
     for leftover in (*_left(path, HOST), *_left(path, OLD + HOST)):
         with contextlib.suppress(OSError):
-            held = hold(leftover)
+            lock = hold(leftover)
             try:
                 remove(leftover)
             finally:
-                os.close(held)
+                os.close(lock)
 
 
 def put_back(path: Path) -> bool:
@@ -118,12 +118,12 @@ def put_back(path: Path) -> bool:
         try:
             if not aside.name.startswith(f".{path.name}{PARTIAL}{OLD}{HOST}"):
                 raise PermissionError("another machine has put it there")
-            held = hold(aside, wait=True)
+            lock = hold(aside, wait=True)
             try:
                 if not os.path.lexists(path):
                     aside.rename(path)
             finally:
-                os.close(held)
+                os.close(lock)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -136,9 +136,9 @@ def put_back(path: Path) -> bool:
 
 def replace(partial: Path, path: Path) -> None:
     """Move the complete store `partial` to the place of the store at `path`, which is removed."""
-    aside, held = beside(path, OLD), None
+    aside, lock = temporary_path(path, OLD), None
     with contextlib.suppress(OSError):
-        held = hold(path)
+        lock = hold(path)
     try:
         path.rename(aside)
         try:
@@ -148,8 +148,8 @@ def replace(partial: Path, path: Path) -> None:
             raise
         remove(aside)
     finally:
-        if held is not None:
-            os.close(held)
+        if lock is not None:
+            os.close(lock)
 
 
 def remove(place: Path) -> None:
@@ -180,13 +180,13 @@ def hold(directory: Path, *, wait: bool = False) -> int:
 
 
 def _unlock(directory: str | os.PathLike[str]) -> None:
-    held = _HELD.pop(os.fspath(directory), None)
-    if held is not None:
-        os.close(held)
+    lock = _LOCKS.pop(os.fspath(directory), None)
+    if lock is not None:
+        os.close(lock)
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A place to write a local file that comes to its own place as a whole, or not at all."""
     place = Path(path)
     aside = place.with_name(f".{place.stem}.partial-{os.getpid()}{place.suffix}")

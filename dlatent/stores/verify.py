@@ -70,7 +70,7 @@ class VerifyReport:
     damages: list[str] = field(default_factory=list)
 
     @property
-    def whole(self) -> bool:
+    def intact(self) -> bool:
         """Whether nothing is damaged."""
         return not self.damages
 
@@ -101,7 +101,7 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     dlatent.PPCA(1).fit(np.random.default_rng(0).normal(size=(50, 4))).save(folder + "/model.zarr")
     ...     report = dlatent.verify(folder + "/model.zarr")
-    >>> report.kind, report.whole
+    >>> report.kind, report.intact
     ('model', True)
     """
     text = place_text(place)
@@ -123,7 +123,7 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
         raise StoreError(f"{text} lists no array, as web servers need not; verify a copy of the store, or its arrays")
     for array in arrays:
         _read(array, report)
-    if report.whole and kind in OPENED:
+    if report.intact and kind in OPENED:
         with _noted(report, text):
             OPENED[kind](place)
     return report

@@ -116,10 +116,10 @@ class Preset:
         rows = [f"r{i}" for i in range(len(self.features))]
         data = xr.DataArray(self.features, dims=("row", "column"), coords={"row": rows})
         model = self.fitted
-        found = model.transform(data)
-        assert found.dims == ("row", "component")
-        assert found["row"].values.tolist() == rows
-        np.testing.assert_array_equal(found.values, model.transform(self.features))
+        transformed = model.transform(data)
+        assert transformed.dims == ("row", "component")
+        assert transformed["row"].values.tolist() == rows
+        np.testing.assert_array_equal(transformed.values, model.transform(self.features))
         if hasattr(model, "components_"):
             assert self.fit(data).result_["loadings"].dims == ("column", "component")
 
@@ -199,15 +199,15 @@ class Conformance:
         """Attributes and results have their shapes, in float64, without NaN."""
         model, (rows, width) = preset.fitted, preset.features.shape
         k = model.n_components
-        found, scores = preset.values(model), np.asarray(preset.transform(model))
-        assert found.components.shape == (*preset.leading, k, width)
-        assert found.mean.shape == (*preset.leading, width)
+        values, scores = preset.values(model), np.asarray(preset.transform(model))
+        assert values.components.shape == (*preset.leading, k, width)
+        assert values.mean.shape == (*preset.leading, width)
         assert scores.shape == (rows, k)
         assert preset.score_samples(model).shape == (rows,)
         assert (model.n_features_in_, model.n_samples_) == (width, rows)
-        for values in (found.components, found.mean, scores):
-            assert values.dtype == np.float64
-            assert np.isfinite(values).all()
+        for array in (values.components, values.mean, scores):
+            assert array.dtype == np.float64
+            assert np.isfinite(array).all()
 
     def test_same_call_same_bits(self, preset: Preset) -> None:
         """A fit is deterministic, to the last bit."""
@@ -346,5 +346,5 @@ def _assert_close(preset: Preset, one: Any, other: Any, *, exact: bool = False) 
         np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=rtol * np.max(np.abs(theirs)), err_msg=name)
 
 
-def _refused(error: type[DlatentError], action: Callable[[], Any], words: str = "") -> None:
-    TestCase().assertRaisesRegex(error, re.escape(words), action)  # noqa: PT027  (the suite runs without pytest)
+def _refused(error: type[DlatentError], action: Callable[[], Any], text: str = "") -> None:
+    TestCase().assertRaisesRegex(error, re.escape(text), action)  # noqa: PT027  (the suite runs without pytest)

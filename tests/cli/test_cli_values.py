@@ -110,7 +110,7 @@ def test_options_are_those_of_a_function() -> None:
         parser,
         example,
         named={"weighting": "tfidf", "block_bytes": "block-size"},
-        words={"most": "no more"},
+        texts={"most": "no more"},
         without=["array"],
         exclusive=["most", "exact"],
     )

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from dlatent.arrays import DataSource
 from dlatent.engine import remote
 from dlatent.engine.fold import Work
-from dlatent.engine.group import Bundle, sealed
+from dlatent.engine.group import Bundle, serialised
 from dlatent.engine.task_graph import Ref, TaskNode
 from dlatent.errors import DataError
 
@@ -167,7 +167,7 @@ def on_worker(call, work: Work, *given, groups=(), picks=None, updates=True):
     members, results = given[: len(needed)], given[len(needed) :]
     refs = [(at, None) for at in range(len(results))] if picks is None else picks
     task = TaskNode(call, groups=groups, inputs=tuple(Ref(*ref) for ref in refs), updates=updates)
-    step = remote.Step(task, remote.Package(sealed(vars(work), Work), work.token), len(members))
+    step = remote.Step(task, remote.Package(serialised(vars(work), Work), work.token), len(members))
     return step(*(Bundle({index: group}) for index, group in zip(needed, members, strict=True)), *results)
 
 

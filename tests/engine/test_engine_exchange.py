@@ -112,7 +112,7 @@ def test_same_bits_as_serial_for_arrays_in_memory(client):
 
 
 def squares(block, _parameters):
-    return block.rows * (block.exchanged.own.T @ block.exchanged.met)
+    return block.rows * (block.exchanged.sent.T @ block.exchanged.met)
 
 
 @pytest.mark.parametrize("delayed", [False, True], ids=["store", "Dask"])
@@ -280,8 +280,8 @@ def smoothed(engine, rows=send, hops=3):
 
 
 def gathered_dense(block, _parameters):
-    own, met = (rows.toarray() if sp.issparse(rows) else rows for rows in block.exchanged)
-    return np.asarray(block.features.T @ met), met.T @ met, own.sum(axis=0)
+    sent, met = (rows.toarray() if sp.issparse(rows) else rows for rows in block.exchanged)
+    return np.asarray(block.features.T @ met), met.T @ met, sent.sum(axis=0)
 
 
 def with_lone_samples():

@@ -21,7 +21,7 @@ from dlatent.engine.connect import connect
 from dlatent.engine.fold import Tally, Work
 from dlatent.engine.group import groups_of
 from dlatent.engine.pairs import finish as finish_group
-from dlatent.engine.pairs import gain, meeting_places, strips
+from dlatent.engine.pairs import gain, pair_places, strips
 from dlatent.errors import DataError, EngineError
 from dlatent.order import groups
 from dlatent.passes import pair_pass, tile_pass
@@ -440,7 +440,7 @@ def test_errors_of_tiles_reach_the_caller_and_leave_the_engine_usable(client):
 @pytest.mark.parametrize("each", [2, 3])
 def test_groups_meet_at_the_home_of_one_of_them_and_no_worker_needs_all(workers, each):
     homes = [f"worker {number}" for number in range(workers) for _ in range(each)]
-    place = meeting_places(homes)
+    place = pair_places(homes)
     meetings, needed = Counter(), defaultdict(set)
     for one, other in combinations_with_replacement(range(len(homes)), 2):
         home = place(one, other)
@@ -468,7 +468,7 @@ def test_two_processes_read_no_block_more_often_than_each_needs_it(two_processes
 @pytest.mark.parametrize(("widest", "enough"), [(None, 4096), (None, 20), (3, 20)])
 def test_strips_are_all_meetings_once_at_the_home_of_the_hosts(workers, each, threads, widest, enough, monkeypatch):
     homes = [f"worker {number}" for number in range(workers) for _ in range(each)]
-    place, met, at = meeting_places(homes), Counter(), Counter()
+    place, met, at = pair_places(homes), Counter(), Counter()
     monkeypatch.setattr("dlatent.engine.pairs.ENOUGH_STRIPS", enough)
     found = strips(homes, dict.fromkeys(homes, threads), widest and 2, widest)
     for strip in found:

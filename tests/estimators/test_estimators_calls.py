@@ -87,9 +87,9 @@ def sessions(monkeypatch: pytest.MonkeyPatch, module: str) -> list[Any]:
 
 KERNEL = {
     "memory": ({"solver": "memory"}, "meet_kernel"),
-    "memory, given": ({"solver": "memory", "kernel": "precomputed"}, "block_given"),
+    "memory, given": ({"solver": "memory", "kernel": "precomputed"}, "block_precomputed"),
     "recomputed": ({"solver": "recomputed"}, "meet_product"),
-    "recomputed, given": ({"solver": "recomputed", "kernel": "precomputed"}, "block_given"),
+    "recomputed, given": ({"solver": "recomputed", "kernel": "precomputed"}, "block_precomputed"),
     "stored, written": ({"solver": "stored"}, "meet_write"),
     "stored, read": ({"solver": "stored"}, "block_triangle"),
     "landmarks": ({"landmarks": 20}, "block_landmarks"),

@@ -166,7 +166,7 @@ def test_one_flipped_bit(kind: str, folder: Path) -> None:
             file.write_bytes(whole)
         refused = isinstance(found, DlatentError) and str(path) in str(found)
         assert refused or same(found, expected), f"bit {at} of {file.relative_to(path)} gives {found}"
-        seen = not isinstance(verified, dlatent.VerifyReport) or not verified.whole
+        seen = not isinstance(verified, dlatent.VerifyReport) or not verified.intact
         assert seen or not refused, f"bit {at} of {file.relative_to(path)}: {found}, which verify does not see"
     assert same(read(path), expected)
 

@@ -14,7 +14,7 @@ from dlatent.arrays import Block, Exchanged
 from dlatent.errors import DataError, PlanError
 from dlatent.gaussian.missing_entries.incomplete import hidden_cells
 from dlatent.solvers.graph.averaged_rows import averaged_rows
-from dlatent.solvers.smoothing.choice import CANDIDATES, HIDING
+from dlatent.solvers.smoothing.selection import CANDIDATES, HIDING
 from tests.graphs import power_law_graph
 from tests.simulators import plain_features
 

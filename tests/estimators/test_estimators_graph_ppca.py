@@ -13,7 +13,7 @@ import xarray as xr
 from dlatent import PPCA, GraphPPCA, NotFittedError, load, plot
 from dlatent.errors import DataError
 from dlatent.solvers.graph import costs
-from dlatent.solvers.smoothing import choice as smoothing
+from dlatent.solvers.smoothing import selection as smoothing
 from tests.graphs import power_law_graph
 from tests.simulators import plain_features
 
@@ -85,9 +85,9 @@ def test_a_saved_model_knows_how_it_smooths(tmp_path):
     model = GraphPPCA(2, smoothing=3.0, hops=1).fit(X, graph=GRAPH)
     model.save(tmp_path / "m.zarr")
     again = load(tmp_path / "m.zarr")
-    assert (again.smoothing_, again._facts()["graph"]) == (3.0, {"edges": 150, "smoothing": 3.0, "hops": 1})
+    assert (again.smoothing_, again._summary()["graph"]) == (3.0, {"edges": 150, "smoothing": 3.0, "hops": 1})
     np.testing.assert_array_equal(again.transform(X, graph=GRAPH), model.transform(X, graph=GRAPH))
-    assert "of the smoothed rows" in str(again._words())
+    assert "of the smoothed rows" in str(again._summary_lines())
 
 
 REFUSED = {
@@ -194,8 +194,8 @@ def test_a_chosen_smoothing_is_saved_told_and_drawn(tmp_path):
     again = load(tmp_path / "m.zarr")
     xr.testing.assert_identical(again.smoothing_scores_, model.smoothing_scores_)
     assert again.smoothing_ == model.smoothing_
-    assert f"(λ = {model.smoothing_:g})" in again._words()["smoothing"]
-    assert again._facts()["graph"]["compared"]["smoothing"] == [0.0, 0.3, 1.0, 3.0, 10.0, 30.0]
+    assert f"(λ = {model.smoothing_:g})" in again._summary_lines()["smoothing"]
+    assert again._summary()["graph"]["compared"]["smoothing"] == [0.0, 0.3, 1.0, 3.0, 10.0, 30.0]
     (line, *_), axes = plot.smoothing(again).lines, plt.gca()
     np.testing.assert_array_equal(line.get_ydata(), model.smoothing_scores_["smoothing_correlation"].values)
     assert f"λ = {model.smoothing_:g} chosen" in [text.get_text() for text in axes.get_legend().texts]

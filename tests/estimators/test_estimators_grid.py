@@ -275,7 +275,7 @@ def test_two_dimensions_by_name():
 
 
 def test_facts_name_cells_by_their_coordinates():
-    largest = PPCA(2).fit(X, dim="time")._facts()["components"][0]["largest"][0]["feature"]
+    largest = PPCA(2).fit(X, dim="time")._summary()["components"][0]["largest"][0]["feature"]
     where = dict(part.split("=") for part in largest.split())
     found = np.abs(PPCA(2).fit(X, dim="time").result_["loadings"][..., 0])
     at = found.argmax(("lat", "lon"))

@@ -188,7 +188,7 @@ def test_stochastic_determinants_come_with_their_error(monkeypatch):
     model = RelationalPPCA(2, gamma=0.01)
     exact = model.log_determinant(graph).value
     for held in (10**6, 0):
-        monkeypatch.setattr(graph_precision, "HELD_ENTRIES", held)
+        monkeypatch.setattr(graph_precision, "MEMORY_ENTRIES", held)
         monkeypatch.setattr(graph_precision, "GRAPH_BLOCK_ENTRIES", 1000)
         found = model.log_determinant(graph, method="lanczos")
         assert abs(found.value - exact) < 4 * found.standard_error < 0.2 * abs(exact)
@@ -292,7 +292,7 @@ def test_a_model_of_a_given_precision_is_saved_with_what_it_knows(tmp_path):
     again = load(tmp_path / "m.zarr")
     for one in (model, again):
         assert (one.precision_rank_, one.get_params(), one.plan_) == (60, model.get_params(), model.plan_)
-        assert one._words()["precision"] == "given, 178 entries"
+        assert one._summary_lines()["precision"] == "given, 178 entries"
     np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
     np.testing.assert_array_equal(again.sample(3, random_state=1), model.sample(3, random_state=1))
     assert again.log_likelihood(X, precision=DELTA) == model.log_likelihood(X, precision=DELTA)

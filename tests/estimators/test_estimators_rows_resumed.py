@@ -123,7 +123,7 @@ def test_a_store_goes_on_behind_its_finished_stages(name: str, tmp_path: Path, m
     # A stage is 16 blocks here at most.
     assert 48 - len(first) <= len(second) <= 48 - len(first) + 16
     assert files(out) == files(tmp_path / "whole.zarr")
-    assert verify(out).whole
+    assert verify(out).intact
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "whole.zarr", "x.zarr"]
 
 

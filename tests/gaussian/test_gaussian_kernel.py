@@ -59,7 +59,7 @@ def test_kernels_of_two_groups_are_parts_of_the_kernel(name, cut, sparse):
         places.append((rows, columns))
         tiles.append(meet_kernel(own, other, request))
         np.testing.assert_allclose(tiles[-1], expected[rows, columns], rtol=1e-10, atol=1e-12)
-    found = SymmetricTiles.of(tiles).whole()
+    found = SymmetricTiles.of(tiles).matrix()
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     for tile, (rows, columns) in zip(tiles, places, strict=True):
         np.testing.assert_array_equal(found[rows, columns], tile)

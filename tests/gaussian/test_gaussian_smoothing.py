@@ -10,7 +10,7 @@ from dlatent import open_data, open_graph
 from dlatent.engine.connect import connect
 from dlatent.gaussian.missing_entries.incomplete import Hiding, hidden_cells
 from dlatent.solvers.smoothing import statistics as smoothing_sums
-from dlatent.solvers.smoothing.choice import _pass
+from dlatent.solvers.smoothing.selection import _pass
 from dlatent.solvers.smoothing.statistics import (
     FOLDS,
     SmoothingRequest,

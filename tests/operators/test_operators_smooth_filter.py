@@ -15,7 +15,7 @@ from dlatent import open_data, open_graph, open_precision
 from dlatent.engine import edges
 from dlatent.engine.connect import connect
 from dlatent.gaussian.specification import Specification, View
-from dlatent.operators.sample_precision import GivenPrecision, Precision, SmoothFilter
+from dlatent.operators.sample_precision import Precision, SmoothFilter, UserPrecision
 from dlatent.solvers.graph.samples import GraphSamples
 from dlatent.solvers.task import Relation
 from tests.graphs import power_law_graph
@@ -33,7 +33,7 @@ SIGNED = np.pad(np.triu(SIGNED, 1) + np.triu(SIGNED, 1).T, (0, 3))
 GIVEN = sp.csr_array(SIGNED + np.diag(abs(SIGNED).sum(axis=1) + 0.1))
 
 PRECISIONS = {
-    "given": GivenPrecision(),
+    "given": UserPrecision(),
     "of the paper": Precision(0.7, 0.3),
     "one hop": SmoothFilter(2.0, 1),
     "two hops": SmoothFilter(0.3, 2),
@@ -54,7 +54,7 @@ def normalised(graph):
 
 def formed(graph, precision):
     """Δ."""
-    if isinstance(precision, GivenPrecision):
+    if isinstance(precision, UserPrecision):
         return GIVEN.toarray()
     if isinstance(precision, Precision):
         inner = precision.alpha * np.eye(graph.shape[0]) + graph.toarray()
@@ -91,7 +91,7 @@ def test_products_means_and_total_variance_are_those_of_the_formed_matrix(name, 
     dense = x.toarray() if sp.issparse(x) else x
     mean, scatter = weighted(dense, formed(GRAPH, precision))
     shift = dense[:10].mean(axis=0) if shifted else np.zeros(FEATURES)
-    graph = open_precision(GIVEN) if isinstance(precision, GivenPrecision) else open_graph(GRAPH)
+    graph = open_precision(GIVEN) if isinstance(precision, UserPrecision) else open_graph(GRAPH)
     with connect(open_data(x), client="serial", graph=graph) as session:
         data = samples_of(session, precision, shift, columns=2)
         (found,) = data.products((directions,), True)

@@ -27,7 +27,7 @@ def test_it_does_what_the_matrix_does(sizes, columns, seed):
     matrix, tiles = cut(sizes, seed)
     thin = np.random.default_rng(seed).standard_normal((sum(sizes), columns))
     assert tiles.size == len(matrix)
-    assert_array_equal(tiles.whole(), matrix)
+    assert_array_equal(tiles.matrix(), matrix)
     assert_array_equal(tiles.diagonal, np.diag(matrix))
     assert_allclose(tiles @ thin, np.einsum("nm,mb->nb", matrix, thin), rtol=1e-12, atol=1e-12)
 

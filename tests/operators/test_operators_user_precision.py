@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlatent.errors import DataError
 from dlatent.operators import graph_precision
-from dlatent.operators.sample_precision import GivenPrecision
+from dlatent.operators.sample_precision import UserPrecision
 from tests.law_examples import examples
 
 
@@ -29,11 +29,11 @@ cases = st.builds(drawn, st.integers(2, 25), st.integers(0, 200))
 @given(cases)
 def test_determinant_inverse_and_rank_are_those_of_the_dense_matrix(dense):
     matrix = sp.csr_array(dense)
-    assert graph_precision.rank(matrix, GivenPrecision()) == len(dense)
+    assert graph_precision.rank(matrix, UserPrecision()) == len(dense)
     expected = np.linalg.slogdet(dense)[1]
-    assert graph_precision.log_determinant(matrix, GivenPrecision()) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert graph_precision.log_determinant(matrix, UserPrecision()) == pytest.approx(expected, rel=1e-9, abs=1e-9)
     rows = np.arange(len(dense))[::2]
-    found = graph_precision.inverse_diagonal(matrix, GivenPrecision(), rows)
+    found = graph_precision.inverse_diagonal(matrix, UserPrecision(), rows)
     np.testing.assert_allclose(found, np.diag(np.linalg.inv(dense))[rows], rtol=1e-8)
 
 
@@ -47,11 +47,11 @@ def test_a_singular_matrix_has_the_rank_of_its_factor(n, seed, alone):
     dense[np.arange(n, n + alone - 1), np.arange(n, n + alone - 1)] = 2.0
     dense = (dense + dense.T) / 2
     matrix = sp.csr_array(dense)
-    assert graph_precision.rank(matrix, GivenPrecision()) == n - 1 + alone - 1
+    assert graph_precision.rank(matrix, UserPrecision()) == n - 1 + alone - 1
     expected = np.log(np.linalg.eigvalsh(factor @ factor.T)).sum() + (alone - 1) * np.log(2.0)
-    assert graph_precision.log_determinant(matrix, GivenPrecision()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    assert graph_precision.log_determinant(matrix, UserPrecision()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
     with pytest.raises(DataError, match=r"needs a positive definite precision.*Δ \+ 1e-6 I"):
-        graph_precision.inverse_diagonal(matrix, GivenPrecision(), np.arange(n))
+        graph_precision.inverse_diagonal(matrix, UserPrecision(), np.arange(n))
 
 
 @settings(max_examples=examples(20))
@@ -60,14 +60,14 @@ def test_a_negative_eigenvalue_is_named(n, seed, least):
     matrix = sp.csr_array(drawn(n, seed, least))
     for of in (graph_precision.rank, graph_precision.log_determinant):
         with pytest.raises(DataError, match="its smallest eigenvalue is -"):
-            of(matrix, GivenPrecision())
+            of(matrix, UserPrecision())
 
 
 def test_what_is_too_large_for_its_eigenvalues_must_be_definite(monkeypatch):
     singular = sp.csr_array(np.ones((5, 5)))
     monkeypatch.setattr(graph_precision, "EXACT_COMPONENT", 4)
     with pytest.raises(DataError, match=r"not positive definite, so that log\|Δ\| is not finite"):
-        graph_precision.log_determinant(singular, GivenPrecision())
+        graph_precision.log_determinant(singular, UserPrecision())
 
 
 def test_quadrature_is_exact_once_the_krylov_space_is_all():
@@ -75,5 +75,5 @@ def test_quadrature_is_exact_once_the_krylov_space_is_all():
     values, vectors = np.linalg.eigh(dense)
     logarithm = vectors * np.log(values) @ vectors.T
     probes = np.random.default_rng(0).integers(0, 2, (12, 5)) * 2.0 - 1.0
-    found, _ = graph_precision.probe_log_determinants(lambda v: dense @ v, probes, GivenPrecision(), 12)
+    found, _ = graph_precision.probe_log_determinants(lambda v: dense @ v, probes, UserPrecision(), 12)
     np.testing.assert_allclose(found, np.einsum("ij,ik,kj->j", probes, logarithm, probes), rtol=1e-8)

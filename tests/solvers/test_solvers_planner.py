@@ -17,7 +17,7 @@ from dlatent.solvers.costs import (
     WORKER_BASE,
     subspace,
 )
-from dlatent.solvers.graph.costs import SPARSE_MEETING_RATE, features_seconds
+from dlatent.solvers.graph.costs import SPARSE_EXCHANGE_RATE, features_seconds
 from dlatent.solvers.mixture.solver import Mixtures
 from dlatent.solvers.plan import Plan, size
 from tests.simulators import documents
@@ -254,7 +254,7 @@ def test_the_seconds_of_a_plan_count_how_sparse_rows_grow_over_the_edges():
     """30 of 1,000 entries a row and 10 neighbours: 30, 330 and, as rows are full then, 1,000 before the hops."""
     known = replace(problem(10_000_000, 1_000, nnz=300_000_000), graph_entries=100_000_000)
     one, two, three = (features_seconds(replace(known, hops=hops).task, Host()) for hops in (1, 2, 3))
-    assert one == pytest.approx(2 * 100_000_000 * 30 / SPARSE_MEETING_RATE / 2)
+    assert one == pytest.approx(2 * 100_000_000 * 30 / SPARSE_EXCHANGE_RATE / 2)
     assert (two / one, three / one) == pytest.approx((1 + 11, 1 + 11 + 1_000 / 30))
     fits = [make_plan(replace(known, hops=hops), Host(), solver="krylov").alternatives for hops in (1, 2)]
     seconds = [next(cost.seconds for cost in found if cost.solver == "krylov") for found in fits]

@@ -235,7 +235,7 @@ def test_starts_from_few_labelled_rows_are_found_in_the_axes_where_these_vary(la
     inside, small, axes = view_starts.occupied(moments, specification)
     assert small.sizes == (min(labelled - 1, 12), 3)
     start = near_best(inside, small)
-    lifted = view_starts._whole(view_starts.turned(start.parameters, axes), specification)
+    lifted = view_starts._padded(view_starts.turned(start.parameters, axes), specification)
     assert lifted.loadings.shape == (15, k)
     dense = oracles.log_densities(oracles.dense(lifted, (12, 3)), rows).sum()
     assert start.log_likelihood == pytest.approx(dense, rel=1e-9)

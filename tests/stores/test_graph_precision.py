@@ -57,7 +57,7 @@ def test_an_ingested_precision_opens_unchecked(tmp_path: Path, monkeypatch: pyte
         with monkeypatch.context() as patch:
             patch.setattr("dlatent.stores.graph.matrices.check_symmetric", None)
             np.testing.assert_array_equal(loaded(open_precision(place)), CHAIN.toarray())
-        assert verify(place).whole
+        assert verify(place).intact
 
 
 @settings(max_examples=examples(60))

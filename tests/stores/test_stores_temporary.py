@@ -150,7 +150,7 @@ def test_writers_in_one_process_do_not_sweep_each_other(tmp_path: Path) -> None:
         outer.create_array("x", data=np.full((4, 3), 1.0))
     assert first(path) == 1.0
     assert names(tmp_path) == ["s.zarr"]
-    assert not beside._HELD
+    assert not beside._LOCKS
 
 
 def test_what_killed_writers_of_other_stores_or_machines_left_stays(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ NAMES = ["dense.zarr", "sparse.zarr", "graph.zarr", "model.zarr", "kept"]
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_whole_is_whole(places: dict[str, Path], name: str) -> None:
     found = verify(places[name])
-    assert found.whole, found.damages
+    assert found.intact, found.damages
     assert found.arrays > 0
     assert found.nbytes > 0
 
@@ -71,7 +71,7 @@ def test_every_file_that_is_changed_or_lost_is_named(places: dict[str, Path], tm
             except StoreError:  # of the metadata, without which nothing can be read
                 told += 1
                 continue
-            told += not found.whole
+            told += not found.intact
             if name != "kept":  # of an archive some bytes tell nothing, and a checkpoint may end anywhere
                 assert found.damages, files[at]
                 assert all(str(place) in text for text in found.damages)
@@ -85,7 +85,7 @@ def test_all_damaged_chunks_are_listed(places: dict[str, Path], tmp_path: Path) 
         path.write_bytes(path.read_bytes()[:-2])
     found = verify(tmp_path / "d.zarr")
     assert len(found.damages) >= 1
-    assert not found.whole
+    assert not found.intact
 
 
 def test_the_command_ends_with_the_status_of_bad_data(
@@ -97,7 +97,7 @@ def test_the_command_ends_with_the_status_of_bad_data(
     next(path for path in (tmp_path / "d.zarr").rglob("c/*/*") if path.is_file()).unlink()
     assert main(["verify", tmp_path / "d.zarr", "--json"]) == 3
     found = json.loads(capsys.readouterr().out)
-    assert not found["whole"]
+    assert not found["intact"]
     assert "lacks 1 of its" in found["damages"][0]
     assert main(["verify", tmp_path / "nothing.zarr"]) == 3
 
@@ -105,8 +105,8 @@ def test_the_command_ends_with_the_status_of_bad_data(
 def test_stores_of_others_without_empty_chunks(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path / "z.zarr", shape=(20, 3), chunks=(5, 3), dtype="f8")
     array[:5] = 1.0
-    assert not verify(tmp_path / "z.zarr").whole
-    assert verify(tmp_path / "z.zarr", missing_chunks="fill").whole
+    assert not verify(tmp_path / "z.zarr").intact
+    assert verify(tmp_path / "z.zarr", missing_chunks="fill").intact
 
 
 def test_a_checkpoint_that_was_interrupted_is_whole(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_checkpoint_that_was_interrupted_is_whole(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         PPCA(2, solver="krylov").fit(X, checkpoint=tmp_path / "c", callbacks=[Callback(on_pass=stop)])
-    assert verify(tmp_path / "c").whole
+    assert verify(tmp_path / "c").intact
 
 
 def test_a_half_written_store_is_not_whole(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def imputed(x: Features, y: Array | None, parameters: Parameters, specification:
     return np.where(np.isnan(x), filled, x)
 
 
-def imputed_beside(x: Features, near: Array | None, parameters: Parameters, specification: Specification) -> Array:
+def graph_imputed(x: Features, near: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """Dense rows (n, D) with every missing entry replaced by what is expected there given other rows, `near` (n, D)."""
     assert near is not None
     rows = np.asarray(x)

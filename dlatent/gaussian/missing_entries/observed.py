@@ -188,9 +188,9 @@ def mask_buckets(features: Dense) -> np.ndarray:
 def mask_keys(masks: np.ndarray) -> np.ndarray:
     """A number (n,) for each row of truth values (n, D), equal for equal rows, and hardly ever for others."""
     bits = np.packbits(masks, axis=1)
-    words = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
-    words[:, : bits.shape[1]] = bits
-    keys = (words.view(np.uint64) ^ (words.view(np.uint64) >> np.uint64(29))) @ _odd_numbers(words.shape[1] // 8)
+    padded = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    keys = (padded.view(np.uint64) ^ (padded.view(np.uint64) >> np.uint64(29))) @ _odd_numbers(padded.shape[1] // 8)
     return np.asarray((keys ^ (keys >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block
-from dlatent.gaussian.expectation import expect_part, projection_of
+from dlatent.gaussian.expectation import expect_pattern, projection_of
 from dlatent.gaussian.missing_entries.entries import Entries, EntryRequest, PairSums
 from dlatent.gaussian.missing_entries.observed import chunks, mask_buckets, observed, rows_of
 from dlatent.gaussian.moments import PatternMoments, recentred
@@ -91,7 +91,7 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
             continue
         moments = recentred(PatternMoments(float(count), total[at], gram[np.ix_(at, at)]), parameters.mean[at])
         about, seen = projection_of(parameters, noise, at), parameters.of(at)._replace(mean=np.zeros(len(at)))
-        expected = expect_part(moments, about, seen, noise[at])
+        expected = expect_pattern(moments, about, seen, noise[at])
         each = expected.second[first, second]
         packed[:, at] += each[:, None]
         latent += each

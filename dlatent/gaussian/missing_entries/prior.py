@@ -66,7 +66,7 @@ def mean_prior(means: Means) -> MeanPrior:
     return MeanPrior(float(centre), float(((means.mean - centre) ** 2 + means.variance).mean()))
 
 
-def shrunk_means(alone: Array, uncertainty: Array, precision: Array, before: float) -> Means:
+def shrunk_means(estimates: Array, uncertainty: Array, precision: Array, before: float) -> Means:
     """The best means for the best prior, from y and c (D,) and n/ψ (D,); `before` is a τ² that is compared, too.
 
     Where the entries alone, with the best loadings for each mean, say y_j ± √c_j, the best are
@@ -78,11 +78,11 @@ def shrunk_means(alone: Array, uncertainty: Array, precision: Array, before: flo
 
     def bound(variance: Array) -> Array:
         weight = 1.0 / (uncertainty + variance[:, None])
-        away = alone - ((weight @ alone) / weight.sum(axis=1))[:, None]
+        away = estimates - ((weight @ estimates) / weight.sum(axis=1))[:, None]
         return np.asarray(-0.5 * (weight * away**2 + np.log1p(precision * variance[:, None])).sum(axis=1))
 
     least = float(uncertainty.min())
-    most = max(float(alone.var() + uncertainty.max()), before)
+    most = max(float(estimates.var() + uncertainty.max()), before)
     scan = np.sort(np.append(np.geomspace(SMALLEST * least, most, SCANNED), before))
     best = int(bound(scan).argmax())
     low, high = np.log(scan[max(best - 1, 0)]), np.log(scan[min(best + 1, SCANNED)])
@@ -92,8 +92,8 @@ def shrunk_means(alone: Array, uncertainty: Array, precision: Array, before: flo
     ends = np.array([np.exp(highest.x), scan[best]])
     variance = float(ends[int(bound(ends).argmax())])
     weight = 1.0 / (uncertainty + variance)
-    centre = float(weight @ alone / weight.sum())
-    mean = centre + (alone - centre) * variance * weight
+    centre = float(weight @ estimates / weight.sum())
+    mean = centre + (estimates - centre) * variance * weight
     return Means(mean, 1.0 / (precision + 1.0 / variance))
 
 
@@ -139,7 +139,7 @@ def turned_back(sums: Entries, by: Array) -> Entries:
     return sums._replace(second=second, cross=back.T @ sums.cross, latent=latent)
 
 
-def _given_or(best: Array, priors: Priors) -> Array:
+def _fixed_or(best: Array, priors: Priors) -> Array:
     """V (K, K)."""
     return best if priors.variance is None else priors.variance * np.eye(len(best))
 
@@ -165,7 +165,7 @@ def means_of(parameters: Parameters, offset: Array, chosen: npt.NDArray[np.bool_
 def divergence(parameters: Parameters, counts: Array, priors: Priors = EVIDENCE) -> float:
     """Σ_j KL(q(w_j) ‖ N(0, V)) at the given V, or the best, and where means have a prior that of them."""
     seen, best = counts > SEEN, prior_variance(parameters, counts)
-    variance = _given_or(best, priors)
+    variance = _fixed_or(best, priors)
     each = np.linalg.slogdet(variance)[1] + np.trace(np.linalg.inv(variance) @ best) - len(best)
     total = 0.5 * float((each - np.linalg.slogdet(spreads(parameters)[seen])[1]).sum())
     if priors.offset is None:
@@ -199,7 +199,7 @@ def _regressed(second: Array, sums: Entries, noise: Array, parameters: Parameter
     """Regressions on z̃ = (z, 1) with the ridge ψ_j V⁻¹ on the loadings, and that of the prior on the mean."""
     k, counts = parameters.loadings.shape[1], sums.second[-1]
     seen, constant = counts > SEEN, second[:, :k, k]
-    ridge = noise[:, None, None] * np.linalg.inv(_given_or(prior_variance(parameters, counts), priors))
+    ridge = noise[:, None, None] * np.linalg.inv(_fixed_or(prior_variance(parameters, counts), priors))
     inverse = np.asarray(np.linalg.inv(second[:, :k, :k] + ridge), dtype=np.float64)
     inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
     # Loadings are free − change · pulled: the mean by itself first.
@@ -208,8 +208,8 @@ def _regressed(second: Array, sums: Entries, noise: Array, parameters: Parameter
     change, means = (sums.cross[k] - np.einsum("ja,ja->j", constant, free)) / weight, None
     if priors.offset is not None:
         before = means_of(parameters, priors.offset, seen)
-        alone, uncertainty, precision = before.mean + change[seen], (noise / weight)[seen], (counts / noise)[seen]
-        means = shrunk_means(alone, uncertainty, precision, mean_prior(before).variance)
+        estimates, uncertainty, precision = before.mean + change[seen], (noise / weight)[seen], (counts / noise)[seen]
+        means = shrunk_means(estimates, uncertainty, precision, mean_prior(before).variance)
         change[seen] = means.mean - before.mean
     return _Regressions(free - change[:, None] * pulled, noise[:, None, None] * inverse, change, means)
 
@@ -292,7 +292,7 @@ def bound_gradient(
     noise = specification.per_feature(parameters.noise_variance)
     pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
     free_part = parameters.turned(np.eye(k, free))
-    pulled[:, :free] = free_part.loadings @ np.linalg.inv(_given_or(prior_variance(free_part, counts), priors))
+    pulled[:, :free] = free_part.loadings @ np.linalg.inv(_fixed_or(prior_variance(free_part, counts), priors))
     pulled[counts < SEEN] = 0.0
     uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(sums.second, k + 1)[:k, :k]) / noise
     uncertain += counts * parameters.uncertainty(noise)

@@ -62,18 +62,18 @@ def without_level(sums: Entries, level: float) -> Entries:
     at, keep = size - 2, np.delete(np.arange(size), size - 2)
     second, latent = unpacked(sums.second, size), unpacked(sums.latent, size)
     first, other = triangle(size - 1)
-    packed = keep[first], keep[other]
+    places = keep[first], keep[other]
     return sums._replace(
-        second=second[packed],
+        second=second[places],
         cross=sums.cross[keep] - level * second[keep, at],
         energy=sums.energy - 2.0 * level * sums.cross[at] + level**2 * second[at, at],
-        latent=latent[packed],
+        latent=latent[places],
         evidence=sums.evidence[:at],
     )
 
 
 def maximise_levels(
-    found: Entries,
+    sums: Entries,
     parameters: Parameters,
     specification: Specification,
     priors: Priors = EVIDENCE,
@@ -82,7 +82,7 @@ def maximise_levels(
 ) -> Parameters:
     """M-step with levels: that of the likelihood, or of the bound where the loadings are uncertain."""
     level, rest = level_of(parameters), others(parameters, specification)
-    less, latent = without_level(found, level), unpacked(found.latent, len(found.cross))
+    less, latent = without_level(sums, level), unpacked(sums.latent, len(sums.cross))
     at, count = len(latent) - 2, latent[-1, -1]
     centre = latent[at, -1] / count if expand else 0.0
     spread = np.sqrt(latent[at, at] / count - centre**2)

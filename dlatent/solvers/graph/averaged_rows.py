@@ -28,7 +28,7 @@ from dlatent.gaussian.specification import Specification
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.operators.sparse import with_data
 from dlatent.passes import Pass, Run
-from dlatent.solvers.graph.statistics import way_of
+from dlatent.solvers.graph.statistics import exchange_of
 
 S = TypeVar("S")
 
@@ -55,14 +55,13 @@ class AverageRequest(NamedTuple):
         return self.averaging.smooth
 
 
-def over_averages(pass_: Pass[Any, S], averaging: Averaging, *, beside: bool = False) -> Pass[AverageRequest, S]:
-    """The pass over averaged rows in the place of the rows themselves; `beside`: the map gets the rows as they are, and
-    what they have met."""
+def over_averages(pass_: Pass[Any, S], averaging: Averaging, *, with_rows: bool = False) -> Pass[AverageRequest, S]:
+    """The pass over averaged rows in the place of the rows; `with_rows` it gets both, the rows as they are."""
     request = AverageRequest(averaging, pass_.map, pass_.parameters)
     exchange = pass_.exchange
     if averaging.smooth is not None:
-        exchange = replace(way_of(_sent, averaging.smooth), features=beside)
-    return replace(pass_, map=_of_rows if beside else _of_averages, parameters=request, exchange=exchange)
+        exchange = replace(exchange_of(_sent, averaging.smooth), features=with_rows)
+    return replace(pass_, map=_of_rows if with_rows else _of_averages, parameters=request, exchange=exchange)
 
 
 def _sent(block: Block, request: AverageRequest) -> Rows:
@@ -143,7 +142,7 @@ class ExpectedRequest(NamedTuple):
 def expected_cells(request: ExpectedRequest) -> Pass[AverageRequest, Array]:
     """The pass for the sums of 1, x, x², p, p² and xp over hidden cells x and what the model expects there, p, of each
     set of rows (1, FOLDS, 6), both about the shift; see `smoothing.compared`."""
-    return over_averages(Pass(_fold_expected, request, name="hidden cells"), request.averaging, beside=True)
+    return over_averages(Pass(_fold_expected, request, name="hidden cells"), request.averaging, with_rows=True)
 
 
 def _fold_expected(block: Block, request: ExpectedRequest) -> Array:

@@ -25,7 +25,7 @@ OVERSAMPLING = 10
 """Their directions beyond K."""
 COMPARED_NUMBERS = 2**24
 """Numbers of the statistics of a pass that compares several of them."""
-SPARSE_MEETING_RATE = 0.07e9
+SPARSE_EXCHANGE_RATE = 0.07e9
 """Operations of edges × sparse rows."""
 EXCHANGE_BYTES = 2**30
 """Bytes that an exchange may hold on a worker whose memory is not known."""
@@ -67,11 +67,11 @@ def exchange_memory(task: Task, machine: Resources, columns: int) -> int:
     return 8 * columns * (max(between_of(task).reach, share) + share + at_work)
 
 
-def exchange_room(machine: Resources, held: int) -> int:
+def exchange_room(machine: Resources, used: int) -> int:
     """Bytes of a worker's memory that exchanged rows may fill, before anything is cached."""
     if not machine.worker_memory:
         return EXCHANGE_BYTES
-    return max(int(FILL * machine.worker_memory) - held, machine.worker_memory // 10)
+    return max(int(FILL * machine.worker_memory) - used, machine.worker_memory // 10)
 
 
 def exchange_columns(task: Task, machine: Resources, columns: int, room: int) -> int:
@@ -133,7 +133,7 @@ def features_seconds(task: Task, machine: Resources) -> float:
     if task.data.nnz is None:
         return graph_seconds(task, machine, task.data.features, between_of(task).hops)
     flops = 2.0 * task.edges / task.data.samples * _all_hops(task)
-    return flops / SPARSE_MEETING_RATE / busy_threads(task.data, machine)
+    return flops / SPARSE_EXCHANGE_RATE / busy_threads(task.data, machine)
 
 
 def graph_seconds(task: Task, machine: Resources, columns: int, hops: int) -> float:

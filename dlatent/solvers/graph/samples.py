@@ -38,7 +38,7 @@ from dlatent.gaussian.products import PatternProducts
 from dlatent.gaussian.specification import Specification
 from dlatent.operators.graph_precision import NULL, completed
 from dlatent.operators.sample_precision import Precision
-from dlatent.operators.sparse import far_part
+from dlatent.operators.sparse import far_mean
 from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import make_solution, noise_floors
 from dlatent.solvers.em import em_start, stacked_shift, textbook_em
@@ -49,6 +49,7 @@ from dlatent.solvers.graph.statistics import (
     GraphSums,
     centred_product,
     energy_rows,
+    exchange_of,
     expect_graph,
     fold_energy,
     fold_moments,
@@ -60,7 +61,6 @@ from dlatent.solvers.graph.statistics import (
     pattern_products,
     product_rows,
     sums_about,
-    way_of,
 )
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.solution import History, Report, Solution
@@ -205,7 +205,7 @@ class GraphSamples:
         cached: bool = True,
     ) -> Pass[GraphRequest, S]:
         """A pass in which rows go the hops of F, or twice as many to be multiplied by the features."""
-        edges = way_of(rows, request.precision, twice=twice)
+        edges = exchange_of(rows, request.precision, twice=twice)
         return Pass(fold, request, exchange=edges, cached=cached, name=name)
 
     def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> GraphRequest:
@@ -246,7 +246,7 @@ def graph_log_likelihood(task: Task, plan: Plan, parameters: Parameters, run: Ru
     if task.data.nnz is not None and len(task.specification.patterns) == 1:
         # Of sparse rows only what is far from zero is taken off, as in a fit.
         noise = parameters.noise_variance[0]
-        shift = far_part(mean, (parameters.loadings[:width] ** 2).sum(axis=1) + noise)
+        shift = far_mean(mean, (parameters.loadings[:width] ** 2).sum(axis=1) + noise)
     data = GraphSamples(task, plan, shift, run)
     if data.partly:
         return partly_labelled_log_likelihood(data.grams(targets), parameters, task.specification)

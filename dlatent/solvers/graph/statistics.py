@@ -60,9 +60,9 @@ def _kept(first: Rows, last: Rows, hop: int, request: Any, twice: bool) -> Rows:
     return precision.share(first, last, hop, hops_of(precision, twice=twice))
 
 
-def way_of(rows: Callable[[Block, Any], Rows], precision: SamplePrecision, *, twice: bool = False) -> Edges:
-    """The way of rows R over the edges to F R, and no features are needed any more, or `twice`, to F²R beside features;
-    in a pass whose parameters have the `precision`."""
+def exchange_of(rows: Callable[[Block, Any], Rows], precision: SamplePrecision, *, twice: bool = False) -> Edges:
+    """The exchange that makes F R of rows R, without the features, or `twice`, F²R with the features; in a pass whose
+    parameters have the `precision`."""
     keep = partial(_kept, twice=twice)
     return Edges(rows, keep, hops_of(precision, twice=twice), precision.normalised, features=twice)
 
@@ -115,9 +115,9 @@ def fold_products(block: Block, request: GraphRequest) -> GraphProducts:
 
 def _dense(exchanged: Exchanged | None) -> tuple[Array, Array]:
     assert exchanged is not None
-    assert isinstance(exchanged.own, np.ndarray)
+    assert isinstance(exchanged.sent, np.ndarray)
     assert isinstance(exchanged.met, np.ndarray)
-    return exchanged.own, exchanged.met
+    return exchanged.sent, exchanged.met
 
 
 def energy_rows(block: Block, request: GraphRequest) -> Rows:

@@ -16,7 +16,7 @@ from dlatent.operators.kernels import LandmarkMap
 from dlatent.passes import Pass, Resources, Run
 from dlatent.solvers.diagnostics import make_solution
 from dlatent.solvers.gram import tightened
-from dlatent.solvers.kernel.solver import kernel_seconds, made_by, sample_size, settled, survey
+from dlatent.solvers.kernel.solver import kernel_features, kernel_seconds, sample_size, settled, survey
 from dlatent.solvers.moments.maximum import gram_products
 from dlatent.solvers.moments.solver import CovarianceSolver
 from dlatent.solvers.moments.subspace import search
@@ -35,7 +35,7 @@ class LandmarksSolver(Solver):
 
     def plan(self, task: Task, machine: Resources) -> Plan:
         """A look at the rows, and one pass for the moments of their coordinates."""
-        data, count = task.data, made_by(task).landmarks
+        data, count = task.data, kernel_features(task).landmarks
         tiles = 32 * CHUNK_ROWS * count  # of the kernel, beside the block
         inside = replace(data, features=count, decoding=data.decoding + tiles, itemsize=8, nnz=None)
         plan = CovarianceSolver().plan(replace(task, data=inside), machine)
@@ -77,7 +77,7 @@ class LandmarksSolver(Solver):
         variances, history = state.variances(), tuple(state.history)
         counts = [part.samples for part in moments.patterns]
         solution = make_solution(spanned.parameters, floored, history, task, variances, counts, converged=converged)
-        mean, rows = mean[:width], made_by(task).held(inside.landmarks)
+        mean, rows = mean[:width], kernel_features(task).rows_in_memory(inside.landmarks)
         offset, length = spanned.span.T @ mean, float(mean @ mean)
         weights = spanned.combinations, offset, inside.root @ mean
         features = KernelMap(inside.kernel, rows, *weights, length, dimension, error)
@@ -86,14 +86,14 @@ class LandmarksSolver(Solver):
 
 def _landmarks(task: Task, run: Run) -> tuple[LandmarkMap, int]:
     """The map to the span of some random rows, and the number of features."""
-    rows, kernel = survey(task, run, made_by(task).landmarks), made_by(task).kernel
+    rows, kernel = survey(task, run, kernel_features(task).landmarks), kernel_features(task).kernel
     span = LandmarkMap.of(settled(kernel, rows[:: -(-rows.shape[0] // sample_size(task.data))]), rows)
     if span.width <= task.specification.n_components:
         raise DataError(
             f"n_components is {task.specification.n_components}, but the landmarks span {span.width} dimensions; take "
             "more landmarks, or fewer components"
         )
-    dimension = made_by(task).dimension
+    dimension = kernel_features(task).dimension
     if dimension <= span.width and span.kernel.dimension(rows.shape[1]) is None:
         dimension = span.width + 1  # something is outside the span of the landmarks, and has its share of the noise
     return span, dimension

@@ -12,17 +12,17 @@ import numpy as np
 from dlatent.arrays import Array, Features, Integers
 from dlatent.gaussian.kernel import (
     CHUNK,
-    GivenRows,
     KernelMap,
     KernelRequest,
+    PrecomputedRows,
     SurveyRequest,
     TriangleRequest,
     WriteRequest,
     block_diagonal,
-    block_given,
+    block_precomputed,
     block_survey,
     block_triangle,
-    join_given,
+    join_precomputed,
     meet_product,
     meet_write,
     require_symmetric,
@@ -65,7 +65,7 @@ TILES = 48 * MIB
 """A tile of the kernel and what it is made of, for one thread."""
 STORED_ROWS = 24 * MIB
 """Rows of a stored kernel that are read at a time, as the store has it."""
-GIVEN = "precomputed"
+PRECOMPUTED = "precomputed"
 """The kernel whose values are the data."""
 SAMPLE = 500
 """Rows whose distances give the median heuristic its median."""
@@ -101,9 +101,9 @@ class MemorySolver(KernelSolver):
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum over combinations of samples, or by textbook EM."""
-        kernel = made_by(task).kernel
-        if kernel.name == GIVEN:
-            products = given_products(task.data.samples, run, in_memory=True)
+        kernel = kernel_features(task).kernel
+        if kernel.name == PRECOMPUTED:
+            products = precomputed_products(task.data.samples, run, in_memory=True)
         else:
             kernel = settled_kernel(task, run)
             products = KernelProducts.of_tiles(kernel_tiles(run, kernel, task))
@@ -121,14 +121,14 @@ class RecomputedSolver(KernelSolver):
 
     def plan(self, task: Task, machine: Resources) -> Plan:
         """K in each of about a dozen passes over pairs of blocks."""
-        each, pairs = kernel_seconds(task, machine), made_by(task).kernel.name != GIVEN
+        each, pairs = kernel_seconds(task, machine), kernel_features(task).kernel.name != PRECOMPUTED
         return _by_passes(self.name, task, machine, each, TILES, pairs=pairs)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum over combinations of samples, in a space that grows by a pass at a time."""
-        kernel = made_by(task).kernel
-        if kernel.name == GIVEN:
-            products = given_products(task.data.samples, run, in_memory=False)
+        kernel = kernel_features(task).kernel
+        if kernel.name == PRECOMPUTED:
+            products = precomputed_products(task.data.samples, run, in_memory=False)
         else:
             kernel = settled_kernel(task, run)
 
@@ -146,14 +146,14 @@ class StoredSolver(RecomputedSolver):
 
     def misfit(self, task: Task) -> str | None:
         """Where products with a kernel are not enough, or there is no place for it."""
-        if made_by(task).kernel.name == GIVEN:
+        if kernel_features(task).kernel.name == PRECOMPUTED:
             return "the kernel is at hand"
         place = "it needs a place for the kernel that all workers reach, kernel_store='kernel.zarr'"
-        return super().misfit(task) or (None if made_by(task).place else place)
+        return super().misfit(task) or (None if kernel_features(task).place else place)
 
     def plan(self, task: Task, machine: Resources) -> Plan:
         """K once, and half of it written, and read in each of about a dozen passes."""
-        square = task.data.samples**2 * made_by(task).itemsize
+        square = task.data.samples**2 * kernel_features(task).itemsize
         each = square / 2 / STORE_RATE / machine.total_threads
         # A thread holds rows, the next ones, and these as they are stored; those being multiplied in float64.
         reading = 3 * min(STORED_ROWS, square) + 16 * CHUNK * task.data.samples
@@ -162,7 +162,7 @@ class StoredSolver(RecomputedSolver):
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum over combinations of samples, in a space that grows by a pass over the store at a time."""
-        with made_by(task).kept() as (sink, stored):
+        with kernel_features(task).kept() as (sink, stored):
             kernel = settled_kernel(task, run)
             diagonal = _diagonal(kernel, run)
             run(pair_pass(meet_write, WriteRequest(kernel, sink), combine=operator.add, recorded=False, name="kernel"))
@@ -174,7 +174,7 @@ class StoredSolver(RecomputedSolver):
             return solution_of(task, kernel, fit_dual(products, data_of(task), task, report))
 
 
-def made_by(task: Task) -> KernelFeatures:
+def kernel_features(task: Task) -> KernelFeatures:
     """How the features of a kernel model are made."""
     assert task.kernel is not None
     return task.kernel
@@ -194,7 +194,7 @@ def sample_size(data: DataSize) -> int:
 
 def settled_kernel(task: Task, run: Run) -> Kernel:
     """The kernel of a task, settled by some rows, after a look at all of them."""
-    kernel = made_by(task).kernel
+    kernel = kernel_features(task).kernel
     return settled(kernel, survey(task, run, sample_size(task.data)))
 
 
@@ -216,15 +216,15 @@ def settled(kernel: Kernel, sample: Features) -> Kernel:
     return replace(kernel, gamma=gamma, shift=shift)
 
 
-def given_products(count: int, run: Run, *, in_memory: bool) -> KernelProducts:
+def precomputed_products(count: int, run: Run, *, in_memory: bool) -> KernelProducts:
     """Products with a kernel that is given as the data, a pass for each, or after one pass `in_memory`; each
     pass shows whether it is symmetric."""
     probe = np.random.default_rng(0).standard_normal((count, 1))
 
-    def asked(thin: Array) -> Pass[Array, GivenRows]:
-        return Pass(block_given, np.hstack([probe, thin]), combine=join_given, name="products")
+    def asked(thin: Array) -> Pass[Array, PrecomputedRows]:
+        return Pass(block_precomputed, np.hstack([probe, thin]), combine=join_precomputed, name="products")
 
-    def joined(rows: GivenRows) -> Array:
+    def joined(rows: PrecomputedRows) -> Array:
         product = np.vstack(rows.product)
         require_symmetric(product[:, 0], rows.transposed)
         return product[:, 1:]
@@ -240,7 +240,7 @@ def solution_of(task: Task, kernel: Kernel, fitted: DualFit) -> Solution:
     """The solution of a fit by products, with the map that new rows need."""
     combinations, means = fitted.dual.combinations, fitted.means
     offset, middle = means @ combinations, np.full(len(means), 1.0 / len(means))
-    rows, dimension = made_by(task).rows, made_by(task).dimension
+    rows, dimension = kernel_features(task).rows, kernel_features(task).dimension
     features = KernelMap(kernel, rows, combinations, offset, middle, float(means.mean()), dimension)
     return replace(fitted.solution, features=features)
 
@@ -251,8 +251,8 @@ def _diagonal(kernel: Kernel, run: Run) -> Array:
 
 def kernel_seconds(task: Task, machine: Resources) -> float:
     """Seconds of K once, over all pairs of blocks, or of reading it where it is given."""
-    data, name = task.data, made_by(task).kernel.name
-    if name == GIVEN:
+    data, name = task.data, kernel_features(task).kernel.name
+    if name == PRECOMPUTED:
         return data.nbytes / STORE_RATE
     pairs = float(data.samples) ** 2 / 2.0
     seconds = pairs / VALUE_RATE
@@ -273,18 +273,18 @@ def _columns(task: Task) -> int:
 def _rows(task: Task) -> int:
     """Bytes of the rows that the model copies, and of those that the median heuristic looks at: as they come, and side
     by side."""
-    kernel = made_by(task)
-    if kernel.kernel.name == GIVEN:
+    kernel = kernel_features(task)
+    if kernel.kernel.name == PRECOMPUTED:
         return 0
     return kernel.kept_bytes + 2 * sample_size(task.data) * -(-task.data.nbytes // task.data.samples)
 
 
-def _by_passes(solver: str, task: Task, machine: Resources, each: float, beside: int, *, pairs: bool) -> Plan:
+def _by_passes(solver: str, task: Task, machine: Resources, each: float, thread_bytes: int, *, pairs: bool) -> Plan:
     """Products in passes that take `each` seconds beside the products and the reading of the rows, where these meet in
-    `pairs`, and `beside` bytes for each thread."""
+    `pairs`, and `thread_bytes` for each thread."""
     data, columns, threads = task.data, _columns(task), machine.total_threads
     thin = 8 * data.samples * columns
-    worker = worker_memory(task, machine, thin, thin) + machine.threads * beside + paired_memory(data, machine)
+    worker = worker_memory(task, machine, thin, thin) + machine.threads * thread_bytes + paired_memory(data, machine)
     driver = driver_base(task, machine) + 4 * thin * EXPECTED_PASSES + _rows(task)
     plan = placed(solver, task, machine, worker, driver, pairs=pairs)
     each += 2.0 * data.samples**2 * columns / GEMM_RATE / threads

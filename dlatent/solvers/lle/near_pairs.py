@@ -233,7 +233,7 @@ class Nearest:
 
     def __init__(self, limits: Array, k: int) -> None:
         self.limits = limits
-        self._found = Neighbours(np.full((len(limits), k), np.inf), np.full((len(limits), k), -1, dtype=np.int64))
+        self._nearest = Neighbours(np.full((len(limits), k), np.inf), np.full((len(limits), k), -1, dtype=np.int64))
         self._pending: list[tuple[Integers, Integers, Array]] = []
         self._count = 0
 
@@ -241,22 +241,22 @@ class Nearest:
         """More candidates: which points, the others' indices, and their squared distances."""
         self._pending.append((point, other, distance))
         self._count += len(point)
-        if self._count > MOST_PENDING * self._found.distances.size:
+        if self._count > MOST_PENDING * self._nearest.distances.size:
             self._look_through()
             # Many candidates mean loose limits, or many points in one place: what is known by now is a better limit.
-            self.limits = np.minimum(self.limits, self._found.distances[:, -1])
+            self.limits = np.minimum(self.limits, self._nearest.distances[:, -1])
 
     def of_rows(self, order: Integers) -> Neighbours:
         """The nearest of each row, where point i is row `order[i]`."""
         self._look_through()
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return Neighbours(self._found.distances[back], self._found.indices[back])
+        return Neighbours(self._nearest.distances[back], self._nearest.indices[back])
 
     def _look_through(self) -> None:
         if self._count:
             point, other, distance = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
-            self._found = merged(self._found, smallest(point, other, distance, *self._found.distances.shape))
+            self._nearest = merged(self._nearest, smallest(point, other, distance, *self._nearest.distances.shape))
             self._pending, self._count = [], 0
 
 

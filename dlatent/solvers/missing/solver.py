@@ -54,7 +54,7 @@ from dlatent.solvers.graph.averaged_rows import Averaging, averaged
 from dlatent.solvers.graph.costs import COMPARED_STEPS, features_bytes, features_memory, features_seconds, graph_memory
 from dlatent.solvers.missing.iterations import BoundEM, EntriesEM
 from dlatent.solvers.missing.starts import (
-    LEAST_OWN,
+    LEAST_EACH,
     LEAST_SHARED,
     PAIRWISE,
     EntryData,
@@ -152,7 +152,7 @@ def fit_rows(run: Run, task: Task, shift: Array, report: Report | None = None) -
     sums = _sums(run, shift, task)
     # Rows of so few entries the components may explain wholly; only these lose digits where little noise is left.
     few = float(sums.lengths[: specification.n_components + 1].sum()) / sums.samples
-    task = task.with_least_floors(few * (LEAST_SHARED if view.shared else LEAST_OWN) for view in specification.views)
+    task = task.with_least_floors(few * (LEAST_SHARED if view.shared else LEAST_EACH) for view in specification.views)
     units, floors = units_of(sums, task, shift)
     scaled = specification.with_floors(floors)
     data, task = EntryData(run, units, sums, _patterns(run, sums, units)), replace(task, specification=scaled)
@@ -166,13 +166,13 @@ def fit_rows(run: Run, task: Task, shift: Array, report: Report | None = None) -
     if start is None and task.textbook:
         start = _started(scaled, lambda free: em_start(free, np.ones(len(floors)), task.random_state))
     best, _, converged = em.climb(_best_start(data, task) if start is None else start)
-    restored = units.restored(best, specification)
+    in_data_units = units.in_data_units(best, specification)
     floored = specification.with_floors(floors * units.scale[specification.group_starts] ** 2)
     counts = [sums.samples] * len(specification.patterns)
-    solution = make_solution(restored, floored, em.history, task, units.variances, counts, converged=converged)
+    solution = make_solution(in_data_units, floored, em.history, task, units.variances, counts, converged=converged)
     return replace(
         solution,
-        parameters=filled(canonical(restored, floored, _prior_axes(best, task, units)), specification),
+        parameters=filled(canonical(in_data_units, floored, _prior_axes(best, task, units)), specification),
         samples=int(sums.samples),
         view_samples=_view_samples(sums, specification),
         advice=solution.advice + _unseen(sums),

@@ -30,7 +30,7 @@ from dlatent.solvers.task import Task
 
 PAIRWISE = 256
 """Features up to which a pass for the second moments of all pairs costs about what it saves."""
-LEAST_SHARED, LEAST_OWN = 1e-7, 1e-6
+LEAST_SHARED, LEAST_EACH = 1e-7, 1e-6
 """Fractions of the variance below which noise that features share, and that of one feature, cost the likelihood too
 many digits, where all rows observe so few entries that the components explain them wholly."""
 SMALLEST_VARIANCE, START_FLOOR = 1e-3, 0.02
@@ -60,7 +60,7 @@ class Units(NamedTuple):
     spread: Array
     variances: Array
 
-    def restored(self, parameters: Parameters, specification: Specification) -> Parameters:
+    def in_data_units(self, parameters: Parameters, specification: Specification) -> Parameters:
         """Parameters in the units of the data; a feature that was never observed has the mean NaN and, where it has one
         of its own, the noise variance of a feature of mean variance."""
         mean = np.where(self.counts > 0.5, self.shift + self.scale * parameters.mean, np.nan)

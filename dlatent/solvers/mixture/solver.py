@@ -55,7 +55,7 @@ SUBSET_BYTES = 16 * 2**20
 SUBSET_ROWS, SUBSET_ROWS_EACH = 4000, 40
 """Most of them in all, or for each component of the mixture where that is more."""
 FEWEST_EACH = 10
-HELD_STEPS = 8
+FIXED_STEPS = 8
 """Iterations of a start in which each row stays with its centre."""
 SUBSET_STEPS, SUBSET_TOLERANCE = 40, 1e-6
 SMALL_NOISE = 1e-3
@@ -98,8 +98,8 @@ class MixtureSolver(Solver):
         """About twenty passes; the driver holds the rows of the starts, and what the acceleration remembers."""
         data, k, size = task.data, task.specification.n_components, Mixtures.of(task)
         columns = size.components * (k + 1)
-        own_noise = 0 if task.shared else size.components
-        statistic = 8 * (data.features * (columns + own_noise) + columns * (k + 1))
+        feature_noise = 0 if task.shared else size.components
+        statistic = 8 * (data.features * (columns + feature_noise) + columns * (k + 1))
         # The columns that rows meet, a product that is added, and rows with what is made of them.
         working = 3 * statistic + (3 if task.shared else 4) * CHUNK_BYTES
         worker = worker_memory(task, machine, statistic, 2 * statistic) + machine.threads * working
@@ -108,12 +108,12 @@ class MixtureSolver(Solver):
         driver = driver_base(task, machine) + 4 * rows * row_bytes(data) + 50 * statistic
         plan = placed(self.name, task, machine, worker, driver)
 
-        flops = 4.0 * data.entries * (columns + own_noise) + 40.0 * data.samples * columns
+        flops = 4.0 * data.entries * (columns + feature_noise) + 40.0 * data.samples * columns
         rate, passes = product_rate(data), EXPECTED_ROW_PASSES
         work = pass_seconds(data, machine, flops, rate, passes, 1 if plan.cached else passes)
         # The rows of the starts, each of which meets all columns, and what a step takes for each component at least.
         step = 8.0 * rows * (data.entries / data.samples + 10.0) * columns / rate
-        solving = size.starts * (HELD_STEPS + SUBSET_STEPS) * (step + SOLVE_SECONDS * size.components)
+        solving = size.starts * (FIXED_STEPS + SUBSET_STEPS) * (step + SOLVE_SECONDS * size.components)
         return replace(plan, passes=task.em_passes or passes, work=work, solving=solving, moved=2 * statistic)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
@@ -205,7 +205,7 @@ def _from_centres(
     middle = np.asarray(column_sums(rows, squared=False) if sp.issparse(rows) else rows.sum(axis=0, dtype=np.float64))
     mean = np.tile(middle / rows.shape[0] - shift, (mixtures, 1))
     start = Mixture(np.full(mixtures, 1.0 / mixtures), loadings, mean, noise)
-    for _ in range(HELD_STEPS):
+    for _ in range(FIXED_STEPS):
         sums = mixture_sums(rows, MixtureRequest(start, shift), assigned)
         start = maximise_mixture(sums, start, specification)
         start = start._replace(noise_variance=np.tile(start.weights @ start.noise_variance, (mixtures, 1)))
@@ -280,8 +280,8 @@ class _MixtureEM:
         at, end = image.flatten(), candidate.flatten()
         step = float(np.linalg.norm(at - point.flatten()))
         far = float(np.linalg.norm(end - at)) / step if step > 0.0 else 0.0
-        given_up, self.visits = self.visits > 1 and self.far > 0.0, 0
-        self.reach = SHORTER * self.far if given_up else LONGER * self.reach
+        abandoned, self.visits = self.visits > 1 and self.far > 0.0, 0
+        self.reach = SHORTER * self.far if abandoned else LONGER * self.reach
         self.far = min(far, self.reach)
         if far <= self.reach:
             return candidate
@@ -318,8 +318,8 @@ def _advice(
 ) -> tuple[str, ...]:
     """Advice on the fit, one sentence for each thing."""
     said = [] if converged else [unfinished(history)]
-    held, mixtures = mixture.weights * count, len(mixture.weights)
-    empty = np.flatnonzero(held < 1.0)
+    expected_counts, mixtures = mixture.weights * count, len(mixture.weights)
+    empty = np.flatnonzero(expected_counts < 1.0)
     if len(empty):
         said.append(
             f"data: {len(empty)} of {mixtures} components of the mixture hold less than one sample, the others explain "
@@ -329,7 +329,7 @@ def _advice(
     if len(low):
         several = at_floor.shape[1] > 1
         each = [
-            f"component {m} of {held[m]:.1f} samples"
+            f"component {m} of {expected_counts[m]:.1f} samples"
             + several * f" in {int(at_floor[m].sum())} of {at_floor.shape[1]} features"
             for m in low[:SHOWN].tolist()
         ]

@@ -27,7 +27,7 @@ from dlatent.gaussian.parameters import LARGEST_LOG, Parameters
 from dlatent.gaussian.products import CHUNK_BYTES, SMALLEST_CHUNK, FeatureSums
 from dlatent.gaussian.products import block_feature_sums as feature_sums
 from dlatent.gaussian.specification import Specification
-from dlatent.operators.sparse import entries_squared, far_part, rows_about, sparse_times, times
+from dlatent.operators.sparse import entries_squared, far_mean, rows_about, sparse_times, times
 
 SMALLEST_WEIGHT = 1e-300
 """Stands for the weight 0 in logarithms."""
@@ -301,7 +301,7 @@ def _of_rows(x: Features, mixture: Mixture) -> Iterator[tuple[Array, list[Array]
     groups = mixture.noise_variance.shape[1]
     if not isinstance(x, np.ndarray):
         around = (mixture.loadings**2).sum(axis=2) + mixture.noise_variance + (mixture.mean - middle) ** 2
-        middle = far_part(middle, mixture.weights @ around)
+        middle = far_mean(middle, mixture.weights @ around)
     for _, rows, about in _pieces(x, MixtureRequest(mixture.moved(-middle), middle)):
         yield _met(rows, _squares(rows, groups), about)
 

@@ -69,7 +69,7 @@ class KrylovSpace:
         return self.sums.samples
 
     @property
-    def whole(self) -> bool:
+    def exhausted(self) -> bool:
         """Whether no other direction is left."""
         return self.ranks == (len(self.basis),)
 

@@ -118,7 +118,7 @@ class Subspace:
         return [self.products[p][self.patterns[p].index(other)][self.rows(p, view)] for p in both]
 
     @property
-    def whole(self) -> bool:
+    def exhausted(self) -> bool:
         """Whether no other direction is left."""
         return self.ranks == self.sizes
 

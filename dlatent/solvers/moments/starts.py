@@ -126,7 +126,7 @@ def _complete_starts(moments: Moments, specification: Specification) -> list[Par
     quiet = best.noise_variance.copy()
     quiet[1:] = np.maximum(LITTLE_NOISE * variances[1:], np.maximum(alone.floors[1:], np.finfo(float).tiny))
     close = Profile(inside, small).solution(np.log(quiet)).parameters
-    return [_stirred(_whole(turned(start, axes), specification), specification) for start in (best, close)]
+    return [_stirred(_padded(turned(start, axes), specification), specification) for start in (best, close)]
 
 
 def occupied(moments: Moments, specification: Specification) -> tuple[Moments, Specification, Array | None]:
@@ -177,7 +177,7 @@ def turned(parameters: Parameters, axes: Array | None) -> Parameters:
     return parameters._replace(loadings=axes @ parameters.loadings, mean=axes @ parameters.mean)
 
 
-def _whole(start: Parameters, specification: Specification) -> Parameters:
+def _padded(start: Parameters, specification: Specification) -> Parameters:
     """Parameters of all components, means of zero."""
     missing = specification.n_components - start.loadings.shape[1]
     return start._replace(loadings=np.pad(start.loadings, ((0, 0), (0, missing))), mean=np.zeros(len(start.mean)))

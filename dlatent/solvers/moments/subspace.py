@@ -64,7 +64,7 @@ class SubspaceFit(Generic[S]):
         """Solve the model inside the subspace and write a line of history; the log-likelihood."""
         ranks, moments = self.space.ranks, self.space.moments(self.specification)
         grown = tuple(new - old for new, old in zip(ranks, self.solved_ranks, strict=True))
-        tolerance = TOLERANCE if thorough or self.space.whole else self._tolerance()
+        tolerance = TOLERANCE if thorough or self.space.exhausted else self._tolerance()
         solution, self.warm = solve(
             moments,
             self.specification.resized(ranks),
@@ -180,14 +180,14 @@ def grow(state: SubspaceFit[S], products: Callable[[tuple[Array, ...]], Any]) ->
     most = max(task.max_rank, 3 * width)
     while True:
         line = state.record(state.solve())
-        complete = state.space.whole
-        if complete or line.remaining <= task.tol:
+        exhausted = state.space.exhausted
+        if exhausted or line.remaining <= task.tol:
             # Of one view the problem inside is an eigenproblem, whose solution no other start can better.
             improved = line.log_likelihood if state.specification.single else state.solve(thorough=True)
             if improved <= line.log_likelihood + task.tol * max(abs(improved), 1.0):
                 return True
             state.history[-1] = Iteration(line.iteration, improved, line.gain, float("nan"), line.rank)
-            if complete:
+            if exhausted:
                 return True
         if len(state.history) >= task.max_iter:
             return False

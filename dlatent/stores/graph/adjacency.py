@@ -62,15 +62,15 @@ class StoredRows:
 
     def among(self, chosen: Integers) -> MemoryRows:
         """The rows and columns of some samples, in this order; all rows are read."""
-        return self._whole().among(chosen)
+        return self._loaded().among(chosen)
 
-    def _whole(self) -> MemoryRows:
+    def _loaded(self) -> MemoryRows:
         return MemoryRows(self.load(0, self.arrays.indptr.shape[0] - 1))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Rows of a store in this process's memory travel by value, as no other process could read them."""
         if process_local(self.arrays.data):
-            return MemoryRows, (self._whole().matrix,)
+            return MemoryRows, (self._loaded().matrix,)
         return StoredRows, (self.arrays, self.clean)
 
 
@@ -113,10 +113,10 @@ def check_adjacency(shape: tuple[int, ...], dtype: np.dtype[Any], lookup: Lookup
     """Refuse a matrix that has not one row and one column for each of the samples, or holds no real numbers."""
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
         cut = len(shape) == 2 and shape[0] == lookup.samples
-        way_out = "; where a search of scikit-learn cut the rows alone, give it open_graph(A), which is cut whole"
+        hint = "; where a search of scikit-learn cut the rows alone, give it open_graph(A), which is cut whole"
         raise DataError(
             f"{place} has shape {tuple(shape)}; what is between samples is a matrix of samples × samples, N × N"
-            f"{way_out if cut else ''}"
+            f"{hint if cut else ''}"
         )
     if dtype.kind not in "biuf":
         raise DataError(f"{place} has dtype {dtype}; its entries are real numbers, convert it with astype(float)")

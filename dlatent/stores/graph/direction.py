@@ -125,7 +125,7 @@ def pattern(matrix: sp.csr_array) -> sp.csr_array:
 
 
 def check_pairs(
-    out_degree: npt.NDArray[np.int64], in_degree: npt.NDArray[np.int64], most: int, place: str, way_out: str
+    out_degree: npt.NDArray[np.int64], in_degree: npt.NDArray[np.int64], most: int, place: str, hint: str
 ) -> None:
     """Refuse common neighbours that would visit more than `most` pairs, Σ in-degree² + Σ out-degree².
 
@@ -138,7 +138,7 @@ def check_pairs(
         named = "; ".join(f"{hub} (to {out_degree[hub]:,}, from {in_degree[hub]:,})" for hub in hubs)
         raise DataError(
             f"{place}: common neighbours would visit {total:,.0f} pairs of samples, more than {most:,}, because all "
-            f"neighbours of a sample are joined with each other; most of them come of {named}; {way_out}"
+            f"neighbours of a sample are joined with each other; most of them come of {named}; {hint}"
         )
 
 

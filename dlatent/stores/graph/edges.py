@@ -143,8 +143,8 @@ def edges_of_array(graph: Any, weights: npt.ArrayLike | None) -> EdgeList:
             raise DataError(f"{place} has shape {values.shape}; expected (m, 2), or (m, 3) with weights")
         columns = list(values.T)
     if len(columns) not in (2, 3):
-        way_out = "; a dense adjacency matrix is read as scipy.sparse.csr_array(A)" if not frame else ""
-        raise DataError(f"{place} has {len(columns)} columns; expected two, or three with weights{way_out}")
+        hint = "; a dense adjacency matrix is read as scipy.sparse.csr_array(A)" if not frame else ""
+        raise DataError(f"{place} has {len(columns)} columns; expected two, or three with weights{hint}")
     if weights is not None:
         if len(columns) == 3:
             raise DataError(f"{place} has a third column of weights, and weights= is given too; give one of them")
@@ -191,7 +191,7 @@ def _npz(location: str, _: Lookup) -> EdgeList:
             shape, by_columns, kind = tuple(member.shape), member.fortran_order, member.dtype.kind
         if len(shape) != 2 or shape[1] not in (2, 3):
             raise DataError(f"{archive.name}: edges has shape {shape}; expected (m, 2), or (m, 3) with weights")
-        undirected = "directed" in archive.keys and not bool(archive.whole("directed"))
+        undirected = "directed" in archive.keys and not bool(archive.array("directed"))
         samples = _samples(archive)
     step = shape[0] if by_columns else ROWS  # a stream that is stored by columns cannot be cut into rows
 
@@ -208,11 +208,11 @@ def _npz(location: str, _: Lookup) -> EdgeList:
 def _samples(archive: Archive) -> int | None:
     """Number of rows of the data that lie beside the edges."""
     if "X_shape" in archive.keys:
-        return int(archive.whole("X_shape")[0])
-    beside = archive.first("X", "y", "Y")
-    if beside is None:
+        return int(archive.array("X_shape")[0])
+    key = archive.first("X", "y", "Y")
+    if key is None:
         return None
-    with archive.stream(beside) as member:
+    with archive.stream(key) as member:
         return int(member.shape[0])
 
 

@@ -112,12 +112,12 @@ def _of_edges(
     """The graph of D (N, N), canonical CSR in float64 with checked weights, without self-loops and zeros."""
 
     def common(halves: Iterable[Halves]) -> Iterator[sp.csr_array]:
-        way_out = (
+        hint = (
             "leave them out, or write the edges to disk: ingest_graph(..., direction='common_neighbours', "
             "most_pairs=...)"
         )
         for half in halves:
-            check_pairs(np.diff(half.forward.indptr), np.diff(half.backward.indptr), MOST_PAIRS, place, way_out)
+            check_pairs(np.diff(half.forward.indptr), np.diff(half.backward.indptr), MOST_PAIRS, place, hint)
             yield common_neighbours(half, half.backward, half.forward)
 
     halves = [Halves(0, forward, canonical(forward.T))]
@@ -181,8 +181,8 @@ def adjacency_group(node: Any) -> zarr.Group:
         if len(groups) == 1:
             return next(iter(groups.values()))
         if groups:
-            choice = ", ".join(f"{place_of(inside)}/{name}" for name in sorted(groups))
-            raise StoreError(f"{place} has {len(groups)} sparse matrices; open one of {choice}")
+            paths = ", ".join(f"{place_of(inside)}/{name}" for name in sorted(groups))
+            raise StoreError(f"{place} has {len(groups)} sparse matrices; open one of {paths}")
     raise StoreError(f"{place} holds no csr_matrix; write the graph as a sparse matrix by rows")
 
 
@@ -220,7 +220,7 @@ def check_symmetric(source: DataSource, *, precision: bool = False) -> tuple[int
         entries += len(edges.weights)
         joined += len(edges.sources) and 1 + int(np.count_nonzero(np.diff(edges.sources)))
         signs = np.sign(edges.targets - edges.sources).astype(np.uint64)  # -1 is 2⁶⁴ - 1
-        np.add.at(sums, _part(edges, source), signs * _mixed(edges))
+        np.add.at(sums, _part_of_pair(edges, source), signs * _mixed(edges))
     if sums.any():
         _refuse_difference(source, int(np.flatnonzero(sums)[0]), precision)
     counts.isolated = source.shape[0] - joined
@@ -235,7 +235,7 @@ def entries_of(source: DataSource, *, precision: bool = False) -> Iterator[Place
         yield Placed(start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
 
 
-def _part(edges: Placed, source: DataSource) -> npt.NDArray[np.int64]:
+def _part_of_pair(edges: Placed, source: DataSource) -> npt.NDArray[np.int64]:
     """The part of a pair of samples, one for both of its orders, by the first of the two samples."""
     return np.minimum(edges.sources, edges.targets) * PARTS // source.shape[0]
 
@@ -255,7 +255,7 @@ def _refuse_difference(source: DataSource, part: int, precision: bool) -> None:
     """Collect the edges of one part, which is known to differ, and name the first pair whose weights are not equal."""
     edges = []
     for placed in entries_of(source, precision=precision):
-        here = _part(placed, source) == part
+        here = _part_of_pair(placed, source) == part
         edges.append(Placed(*(column[here] for column in placed)))
     rows, columns, weights = _joined(edges)
     forward = canonical(sp.coo_array((weights, (rows, columns)), source.shape))

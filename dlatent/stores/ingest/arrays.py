@@ -58,7 +58,7 @@ def open_npz(locations: Sequence[str], options: Options, directory: Path) -> Rea
     name = archive.name
     shape, read, least = _archived(archive, directory)
     key = options.labels or archive.first("y", "Y")
-    labels = archive.whole(str(key)) if key else None
+    labels = archive.array(str(key)) if key else None
     column_names = _names(archive, options.features or archive.first("terms"))
     if options.features and column_names is not None and len(column_names) != shape[1]:
         raise DataError(f"{name}: {options.features} has {len(column_names)} names for {shape[1]} features")
@@ -90,9 +90,9 @@ def _archived(archive: Archive, directory: Path) -> tuple[tuple[int, int], Batch
                 f"{archive.name} holds no matrix{some}; expected the keys of scipy.sparse.save_npz, "
                 f"{', '.join(PARTS)}, or X; it has {', '.join(archive.keys)}"
             )
-        kind = archive.whole("format").item()
+        kind = archive.array("format").item()
         prefix, layout = "", kind.decode() if isinstance(kind, bytes) else str(kind)
-    sizes = archive.whole(f"{prefix}shape").ravel().tolist()
+    sizes = archive.array(f"{prefix}shape").ravel().tolist()
     parts = SparseParts(archive.name, sizes, lambda part: _streamed(archive.stream(prefix + part)))
     return parts.shape, parts.batches(layout, directory), 8 * parts.shape[0]
 
@@ -122,7 +122,7 @@ def _streamed(member: MemberStream) -> Stored:
 
 
 def _names(archive: Archive, key: Any) -> Values | None:
-    return archive.whole(key).astype(str) if key else None
+    return archive.array(key).astype(str) if key else None
 
 
 def _fitting(names: Values | None, labels: Values | None) -> Values | None:

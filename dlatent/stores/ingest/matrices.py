@@ -71,7 +71,7 @@ class SparseParts:
         if len(sizes) != 2 or min(sizes) < 0:
             raise DataError(f"{description}: the shape is {[*sizes]}, expected two numbers; the file is damaged")
         self.shape = (int(sizes[0]), int(sizes[1]))
-        self._description, self._part = description, part
+        self._description, self._array = description, part
 
     def batches(self, layout: str, directory: Path) -> BatchFunction:
         """A function that reads the rows of a csr, csc or coo matrix; all but the first are sorted in `directory`."""
@@ -96,7 +96,7 @@ class SparseParts:
             pointers, name = self._pointers(self.shape[1]), "indices"
             data, rows = self._opened(int(pointers[-1]), "data", name)
         else:
-            name, total = "row", self._part("data").shape[0]
+            name, total = "row", self._array("data").shape[0]
             data, rows, columns = self._opened(total, "data", name, "col")
         spill = TripleSpill(directory, *self.shape, data.dtype)
         for start in range(0, data.shape[0], PIECE):
@@ -110,7 +110,7 @@ class SparseParts:
         return spill
 
     def _pointers(self, major: int) -> npt.NDArray[np.int64]:
-        stored = self._part("indptr")
+        stored = self._array("indptr")
         indptr: npt.NDArray[np.int64] = stored.read(0, stored.shape[0]).astype(np.int64)
         if len(indptr) != major + 1 or indptr[0] != 0 or np.any(np.diff(indptr) < 0):
             raise DataError(
@@ -121,7 +121,7 @@ class SparseParts:
 
     def _opened(self, entries: int, *names: str) -> list[Stored]:
         """Parts of so many entries."""
-        parts = [self._part(name) for name in names]
+        parts = [self._array(name) for name in names]
         if any(part.shape != (entries,) for part in parts):
             shapes = ", ".join(f"{name} has shape {part.shape}" for name, part in zip(names, parts, strict=True))
             raise DataError(f"{self._description}: {shapes}, expected {entries} entries each; the file is damaged")

@@ -48,14 +48,14 @@ class _Text:
     def __init__(self, source: ByteSource) -> None:
         self.source = source
         with source.open() as stream:
-            words = stream.readline(1 << 12).decode(errors="replace").lower().split()
-            if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+            header = stream.readline(1 << 12).decode(errors="replace").lower().split()
+            if len(header) != 5 or header[:2] != ["%%matrixmarket", "matrix"]:
                 raise DataError(
                     f"{source.name} line 1: no MatrixMarket header '%%MatrixMarket matrix ...'; give format="
                 )
-            self._layout, self._field, symmetry = words[2:]
+            self._layout, self._field, symmetry = header[2:]
             if self._layout not in ("coordinate", "array") or not (self._field in FIELDS and symmetry in MIRRORED):
-                raise DataError(f"{source.name} line 1: '{' '.join(words[2:])}' is no real matrix; convert it first")
+                raise DataError(f"{source.name} line 1: '{' '.join(header[2:])}' is no real matrix; convert it first")
             self.array = self._layout == "array"
             self._pattern = self._field == "pattern" and not self.array
             self._dtype, self._mirrored = np.dtype(FIELDS[self._field]), MIRRORED[symmetry]

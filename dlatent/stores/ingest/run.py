@@ -236,11 +236,11 @@ def scratch(destination: str | os.PathLike[str]) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="dlatent-") as directory:
             yield Path(directory)
         return
-    directory_beside = make(Path(os.path.abspath(path)), 0o700)
+    aside = make(Path(os.path.abspath(path)), 0o700)
     try:
-        yield directory_beside
+        yield aside
     finally:
-        discard(directory_beside)
+        discard(aside)
 
 
 def _check_options(options: Options) -> None:

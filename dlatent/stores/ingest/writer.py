@@ -202,7 +202,7 @@ class LabelCollector:
         return Column(self._name, ranks[codes], names[order])
 
     def _finish_sets(self, batches: list[LabelSets]) -> Column | Outputs | None:
-        values = _whole(np.concatenate([sets.values for sets in batches]))
+        values = _as_integers(np.concatenate([sets.values for sets in batches]))
         counts = np.concatenate([sets.counts for sets in batches])
         if not len(values):
             return None
@@ -224,7 +224,7 @@ def label_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _whole(values: Values) -> Values:
+def _as_integers(values: Values) -> Values:
     """Numbers as integers where all of them are."""
     fine = np.all(np.isfinite(values)) and np.all(values == np.floor(values)) and np.all(np.abs(values) < 2**53)
     return values.astype(np.int64) if fine else values

@@ -19,7 +19,7 @@ from dlatent.arrays import Array, Block
 from dlatent.gaussian.missing_entries.entries import EntrySums, block_entry_sums
 from dlatent.gaussian.missing_entries.incomplete import Hiding
 from dlatent.operators.sample_precision import SmoothFilter
-from dlatent.operators.sparse import far_part
+from dlatent.operators.sparse import far_mean
 from dlatent.passes import Edges, Pass, Run
 from dlatent.solvers.graph.averaged_rows import Averaging, ExpectedRequest, averaged, expected_cells
 from dlatent.solvers.graph.costs import COMPARED_ITERATIONS, COMPARED_STEPS, OVERSAMPLING, compared_together
@@ -60,7 +60,7 @@ def _smoothing(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
     count, total, squares = run(Pass(check_and_add, task.refuse_zero_rows, name="mean"))
     shift = total / count
     if task.data.nnz is not None:
-        shift = far_part(shift, np.maximum(squares / count - shift**2, 0.0))
+        shift = far_mean(shift, np.maximum(squares / count - shift**2, 0.0))
     columns = min(k + OVERSAMPLING, width)
     start: Array = np.asarray(la.qr(np.random.default_rng(0).standard_normal((width, columns)), mode="economic")[0])
     together = compared_together(task, plan.columns_at_once)
