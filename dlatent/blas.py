@@ -34,7 +34,7 @@ class _Limited:
 
 
 class _LimitedThread(_Limited, local):
-    """The same of each thread by itself."""
+    """The limit of each thread by itself."""
 
 
 _lock = Lock()

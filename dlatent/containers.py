@@ -55,7 +55,7 @@ def refuse_mask(values: Any, what: str) -> Values:
 
 
 def as_numpy(values: Any) -> Any:
-    """What NumPy makes of the values, with the mask that `numpy.asarray` forgets: also of arrays in lists, and of Dask.
+    """Return the values as a NumPy array, with the mask that `numpy.asarray` forgets, of lists and Dask too.
 
     Errors: ValueError where the rows of a list have other lengths.
     """
@@ -83,7 +83,7 @@ def check_parts(matrix: Any, place: str) -> None:
 
 
 def _faults(matrix: Any) -> Iterator[str]:
-    """What is wrong with the parts of a matrix, the first first: later ones may follow from it."""
+    """Yield the faults in the parts of a matrix, the first first: later ones may follow from it."""
     match matrix.format:
         case "csr" | "csc" | "bsr":
             yield from _compressed(matrix)

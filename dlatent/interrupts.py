@@ -1,4 +1,4 @@
-"""What an interrupt (Ctrl-C) ends in all threads: it comes to the main one only, and others would go on waiting."""
+"""Waits that an interrupt (Ctrl-C) ends in all threads: it comes to the main one only, and others would go on."""
 
 from __future__ import annotations
 

@@ -79,12 +79,12 @@ class Tiles:
 
 
 ExchangePattern: TypeAlias = NoExchange | Edges | Pairs | Tiles
-"""What a block meets before it gives its result."""
+"""Pattern of the exchange between blocks before each gives its result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pass(Generic[P, S]):
-    """What is done in one visit of the data.
+    """One visit of the data.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def tile_pass(
 
 @dataclass(frozen=True)
 class Resources:
-    """What an executor has, or what a plan may use of it.
+    """Resources of an executor, or those of them that a plan may use.
 
     Parameters
     ----------

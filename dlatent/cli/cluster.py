@@ -22,7 +22,7 @@ from dlatent.errors import EngineError
 
 CONNECT_SECONDS = 15
 NO_TLS = ("WRONG_VERSION_NUMBER", "cannot convert to SSL")
-"""What is said of a scheduler that speaks without TLS: an answer that is none, or words before it was asked."""
+"""Errors of a scheduler that speaks without TLS: an answer that is none, or words before it was asked."""
 ENCRYPTED = ("tls://", "wss://")
 """How addresses begin that speak TLS."""
 FIELDS = {"--tls-ca-file": "tls_ca_file", "--tls-cert": "tls_client_cert", "--tls-key": "tls_client_key"}

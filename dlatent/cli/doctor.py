@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(client: Any, workers: Mapping[str, Any], function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """What a function comes to here and, where it does not fail here, in each worker."""
+    """Results of a function here and, where it does not fail here, in each worker."""
     answers: dict[str, Any] = {HERE: _answer(None, [], function, *args)}
     if workers and not isinstance(answers[HERE], Exception):
         answers |= everywhere(client, list(workers), _answer, list(workers), function, *args, seconds=READ_SECONDS)
@@ -69,7 +69,7 @@ def _asked(client: Any, workers: Mapping[str, Any], function: Callable[..., Any]
 
 
 def _answer(worker: Any, workers: list[str], function: Callable[..., Any], *args: Any) -> Any:
-    """What a function comes to.  Errors are returned: Dask would log those of workers, with the arguments."""
+    """The result of a function.  Errors are returned: Dask would log those of workers, with the arguments."""
     share = {}
     if worker is not None and function is probe:
         share = {

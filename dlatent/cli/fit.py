@@ -187,11 +187,11 @@ def choose(arguments: argparse.Namespace) -> int:
 
 
 WORKER_OPTIONS = ("threads_per_worker", "memory_limit", "driver_memory", "bandwidth", "price")
-"""What is said of workers that are not there."""
+"""Options of planned workers."""
 
 MIB = 2**20
 POD_OVERHEAD = 512 * MIB
-"""What a pod gets beside the memory of its worker, for the nanny, and beside the projected peak of the driver."""
+"""Memory of a pod beside the memory of its worker, for the nanny, and beside the projected peak of the driver."""
 
 COMPONENT = """\
 # {solver}, about {passes} passes; {data}
@@ -301,4 +301,4 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], Options, tuple[st
     "fit": (run, FIT, ("quiet", "overwrite"), STARTED),
     "choose": (choose, CHOOSE, ("quiet",), STARTED),
 }
-"""What carries a command out, its own options, those that others have, too, and what --workers does."""
+"""The function of a command, its own options, those that others have, too, and the help of --workers."""

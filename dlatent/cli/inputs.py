@@ -1,5 +1,4 @@
-"""What commands read and write: data, labels, edges and correspondences, as the command line names them, and places for
-results, which are looked at before the work begins and not after it."""
+"""Inputs and outputs of commands, as the command line names them; places for results are checked before the work."""
 
 from __future__ import annotations
 

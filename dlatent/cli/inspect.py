@@ -47,11 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 Inspected = tuple[str, dict[str, Any]]
-"""What it is, and what is known of it."""
+"""Title and report."""
 
 
 def _checkpoint(path: str, header: dict[str, Any]) -> Inspected:
-    """What a checkpoint is of, and what it has."""
+    """Describe a checkpoint."""
     count, size = recorded(path)
     about = {"checkpoint": path, **header["about"], "choices": header["choices"], "results": count, "bytes": size}
     if "ingest" in about:
@@ -64,7 +64,7 @@ def _checkpoint(path: str, header: dict[str, Any]) -> Inspected:
 
 
 def _graph(path: str, missing_chunks: MissingChunks) -> Inspected:
-    """What a graph between samples is, without reading its edges."""
+    """Describe a graph between samples, without reading its edges."""
     graph = open_graph(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
     degrees = np.diff(read_all(node["indptr"]))
@@ -82,7 +82,7 @@ def _graph(path: str, missing_chunks: MissingChunks) -> Inspected:
 
 
 def _precision(path: str, missing_chunks: MissingChunks) -> Inspected:
-    """What a precision between samples is, without reading its entries."""
+    """Describe a precision between samples, without reading its entries."""
     precision = open_precision(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
     sizes = {"samples": precision.samples, "entries": precision.entries, "chunks": node["data"].chunks}
@@ -90,7 +90,7 @@ def _precision(path: str, missing_chunks: MissingChunks) -> Inspected:
 
 
 def _data(path: str, missing_chunks: MissingChunks) -> Inspected:
-    """What a data store holds, without reading its matrix."""
+    """Describe a data store, without reading its matrix."""
     node = open_node(path, missing_chunks)
     source = open_data(node)
     marker: Any = node.attrs.get(MARKER)

@@ -52,7 +52,7 @@ def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
 
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""What asks a process to end: batch systems, and a terminal that is lost."""
+"""Signals that ask a process to end: of batch systems, and of a terminal that is lost."""
 
 
 class Terminated(KeyboardInterrupt):

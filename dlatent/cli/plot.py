@@ -41,13 +41,7 @@ def fill(parser: Parser, _: str) -> None:
 def _fill(function: Callable[..., Any], parser: Parser) -> None:
     of, command = ("scores", "transform") if function is plot.scores else ("model", "fit")
     texts = {"result": f"a store that dlatent {command} wrote"}
-    add_parameters(
-        parser,
-        function,
-        named={"result": of},
-        texts=texts,
-        without=("labels", "ellipses", "chosen", "ax"),
-    )
+    add_parameters(parser, function, named={"result": of}, texts=texts, without=("labels", "ellipses", "chosen", "ax"))
     if of == "model":
         add(parser, "max-model-size")
     else:

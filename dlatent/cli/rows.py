@@ -38,7 +38,7 @@ LACKING = {
     "reconstruct": "has no views to reconstruct; fit correspondence for that",
     "predict": "predicts no labels; fit supervised, or mixture",
 }
-"""What is said of a model without the method of the command's name."""
+"""Message for a model without the method of the command's name."""
 
 
 OUTPUT: Options = {
@@ -61,7 +61,7 @@ COMMAND_OPTIONS: dict[str, Options] = {
         "--variance": flag("also the variance of each predicted output"),
     },
 }
-"""What each command has of its own."""
+"""Options of each command."""
 
 
 def fill(parser: Parser, command: str) -> None:
@@ -154,7 +154,7 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def _columns(arguments: argparse.Namespace, model: Any, source: Any, client: Any) -> dict[str, Any]:
-    """What is predicted, by the names of the columns."""
+    """The predictions by the names of their columns."""
     data = source if arguments.view is None else {arguments.view: source}
     if hasattr(model, "n_mixtures"):
         if arguments.variance:

@@ -39,8 +39,7 @@ def console(*, errors: bool = False) -> Console:
 
 
 def result(title: str, report: Mapping[str, Any], lines: Mapping[str, Any] | None = None, *, json: bool) -> None:
-    """What a command has found, as JSON; or in words, which follow from it where they are not given, and with a table
-    for each list of facts.  Its warnings are said in any case."""
+    """Print the report of a command as JSON, or as lines with a table for each list; and its warnings."""
     if json:
         as_json(report)
     else:
@@ -59,7 +58,7 @@ def result(title: str, report: Mapping[str, Any], lines: Mapping[str, Any] | Non
 
 
 def _is_table(value: Any) -> bool:
-    """Whether there are rows, which all have the same facts."""
+    """Whether a value is a list of rows with the same keys."""
     rows = isinstance(value, list) and bool(value)
     return rows and all(isinstance(row, Mapping) and row.keys() == value[0].keys() for row in value)
 
@@ -154,7 +153,7 @@ class Screen:
 
 
 class IngestProgress:
-    """What `ingest` calls after every batch: bytes, rows, MB/s and the time left; plain lines at every tenth part."""
+    """Progress of `ingest` after every batch: bytes, rows, MB/s and the time left; plain lines at every tenth part."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen, self._started, self._shown = screen, perf_counter(), 0

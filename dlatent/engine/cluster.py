@@ -96,7 +96,7 @@ class ClusterExecutor:
             self._everywhere(forget, self._keys, cache_bytes)
 
     def available(self) -> Resources:
-        """What a plan may use: of the memory of the fullest worker what is left before Dask pauses it."""
+        """The resources that a plan may use: of the memory of the fullest worker what is left before Dask pauses it."""
         with self._calls():
             self._looked()
             call = partial(self._client.run, worker_state, on_error="ignore")
@@ -312,7 +312,7 @@ class ClusterExecutor:
 
 
 def _kind(work: Work) -> tuple[str, str]:
-    """What passes have in common whose results are likely to be as large."""
+    """The key of passes whose results are likely to be equally large."""
     return work.pass_.name, getattr(work.pass_.map, "__qualname__", "")
 
 

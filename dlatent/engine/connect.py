@@ -25,7 +25,7 @@ Where: TypeAlias = "Client | str | Workers | None"
 are also made for workers that are not there."""
 
 OF_A_WORKER = re.compile(r"Client-worker-[0-9a-f]{8}-")
-"""What the client is called that a worker makes for its tasks.  A thread that a task starts and waits for must not take
+"""Name of the client that a worker makes for its tasks.  A thread that a task starts and waits for must not take
 it: its passes would wait for the thread of the task, maybe for ever."""
 
 

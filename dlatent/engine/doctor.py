@@ -29,7 +29,7 @@ from dlatent.errors import number_of
 PACKAGES = ("dlatent", "dask", "distributed", "numpy", "scipy", "zarr", "xarray")
 SCHEDULER = "scheduler"
 OF_SCHEDULERS = ("python", "dask", "distributed")
-"""What a scheduler needs, who does not compute."""
+"""Packages that a scheduler needs, which does not compute."""
 ANSWER_SECONDS = 15.0
 """How long a process has for an answer."""
 READ_SECONDS = 120.0
@@ -43,7 +43,7 @@ NETWORKS = ("9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "glusterfs", "lustre"
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong, or merely slow, where, and how to mend it."""
+    """A problem, or a thing that is merely slow: where it is, and how to fix it."""
 
     where: str
     what: str
@@ -54,7 +54,7 @@ class Finding:
 def everywhere(
     client: Any, workers: Sequence[str], function: Callable[..., Any], *args: Any, seconds: float = ANSWER_SECONDS
 ) -> dict[str, Any]:
-    """What `function(worker, *args)` comes to in a thread of each worker process; an exception where it raised one, and
+    """Results of `function(worker, *args)` in a thread of each worker process; an exception where it raised one, and
     TimeoutError where no answer came."""
 
     async def ask(address: str) -> Any:
@@ -66,7 +66,7 @@ def everywhere(
 def _answers(
     client: Any, asked: Sequence[str], ask: Callable[[str], Awaitable[Any]], seconds: float = ANSWER_SECONDS
 ) -> dict[str, Any]:
-    """What all of them answer, who are asked at once; an exception where there is no answer in time."""
+    """Their answers to a call of all at once; an exception where there is no answer in time."""
 
     async def answers() -> list[Any]:
         return await asyncio.gather(*(asyncio.wait_for(ask(each), seconds) for each in asked), return_exceptions=True)
@@ -79,7 +79,7 @@ async def _aside(function: Callable[..., Any], *args: Any, dask_worker: Any) -> 
 
 
 def worker_state(worker: Any) -> dict[str, Any]:
-    """What a worker has."""
+    """Return threads, memory, versions and disks of a worker."""
     from threadpoolctl import threadpool_info
 
     import dlatent.blas  # noqa: F401  (loads what is asked for)
@@ -158,7 +158,7 @@ def _silent(address: str, error: Exception) -> Finding:
 
 
 def _of_worker(address: str, one: Mapping[str, Any], clock: tuple[float, float]) -> Iterator[Finding]:
-    """What is wrong with one worker."""
+    """Yield the problems of one worker."""
     limit, off = one["memory_limit"], max(clock[0] - one["clock"], one["clock"] - clock[1])
     if not limit:
         yield Finding(address, "has no limit of memory, so that no plan can hold", "say --memory-limit where it starts")

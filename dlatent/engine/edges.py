@@ -125,7 +125,7 @@ def spread(work: Work, hop: int, group: Group, first: Share, last: Share, *near:
 def _hop(
     work: Work, hop: int, group: Group, first: Share, last: Share, near: Sequence[SentRows]
 ) -> tuple[Rows, Array | None, Tally]:
-    """What `spread` gives, and where the graph is normalised the degrees between its parts."""
+    """The result of `spread`, and where the graph is normalised the degrees between its parts."""
     started, shares = perf_counter(), None
     pieces, read = pieces_of(work, group)
     met = _met_groups(pieces, near)
@@ -294,7 +294,7 @@ def count_neighbours(work: Work, group: Group) -> Share:
 
 
 class Traffic(NamedTuple):
-    """What one exchange moves: rows that travel between workers, and rows that the fullest worker then holds."""
+    """Traffic of one exchange: rows that travel between workers, and rows that the fullest worker then holds."""
 
     rows: int
     reach: int

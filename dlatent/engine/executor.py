@@ -85,7 +85,7 @@ class InProcess:
         self._get: Callable[..., Any] = get_sync if serial else partial(threaded.get, num_workers=threads)
 
     def available(self) -> Resources:
-        """What a plan may use: of the memory of a worker what is left before Dask pauses it; a task's, too."""
+        """The resources that a plan may use: of the memory of a worker what is left before Dask pauses it."""
         worker = current_worker()
         return self.resources if worker is None else replace(self.resources, worker_memory=before_pause(worker)[0])
 
@@ -180,7 +180,7 @@ class Workers:
     pause: float = 0.8
 
     def resources(self) -> Resources:
-        """What they have, as numbers.
+        """Their resources, as numbers.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class Planned(InProcess):
         self.resources, self._workers = resources, workers
 
     def available(self) -> Resources:
-        """What a plan may use, as nothing lies on the workers."""
+        """The resources that a plan may use, as nothing lies on the workers."""
         return replace(self.resources, worker_memory=int(self._workers.pause * (self.resources.worker_memory or 0)))
 
     def homes(self) -> Sequence[str]:

@@ -29,7 +29,7 @@ WAIT = "dlatent.wait-for-workers"
 work again: a time, such as "2 hours", or None, which waits as long as the scheduler lives."""
 WAIT_DEFAULT = "10 minutes"
 PATIENCE = "60 seconds"
-"""The same for paused workers, where the user has not said it."""
+"""Time to wait for paused workers, where the user has not set it."""
 LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
 STILL_SECONDS = 15.0
@@ -37,7 +37,7 @@ STILL_SECONDS = 15.0
 SILENT_SECONDS = 30.0
 """How long nobody hears of a worker before a waiting pass says so."""
 LOST = (ClosedClientError, CommClosedError, FutureCancelledError, FuturesCancelledError, NoValidWorkerError)
-"""What a client raises where its scheduler, or the connection to it, ended."""
+"""Errors of a client whose scheduler, or the connection to it, ended."""
 WHY_LOST = (
     "most often they ran out of memory, or what decodes a damaged chunk ended them (`dlatent verify` says whether one "
     "is). Give workers more memory or fewer threads, or store the data"
@@ -181,8 +181,8 @@ def paused_of(workers: dict[str, dict[str, Any]]) -> str:
 
 
 def _arrivals(client: Any, calls: Sequence[Callable[[], Awaitable[Any]]]) -> Iterator[dict[int, Any]]:
-    """What asynchronous calls of a client give, by their numbers, as it comes; and nothing where for `POLL_SECONDS`
-    nothing has come.
+    """Yield results of asynchronous calls of a client, by their numbers, as they come; and nothing where for
+    `POLL_SECONDS` nothing has come.
 
     Where the caller ends early, what has not come ends when he gives the futures up: its parts, if it is cancelled,
     complain of that to asyncio.
@@ -204,7 +204,7 @@ def _arrivals(client: Any, calls: Sequence[Callable[[], Awaitable[Any]]]) -> Ite
 
 
 def attended(client: Any, call: Callable[[], Any]) -> Any:
-    """What an asynchronous call of a client gives, which waits for all workers; of those that say nothing is told."""
+    """Return the result of an asynchronous call of a client to all workers; warn of those that do not answer."""
     silence, arrived = Silence(), dict[int, Any]()
     for arrived in _arrivals(client, [call]):
         if not arrived:

@@ -43,7 +43,7 @@ class Work:
 
 
 class Tally(NamedTuple):
-    """What some work cost, as a `PassRecord` has it: wall time of a pass, bytes read, blocks seen, those of them that
+    """Cost of some work, as a `PassRecord` has it: wall time of a pass, bytes read, blocks seen, those of them that
     were in memory, tasks of a pass, seconds in tasks; and what the pass counted beside (`Pass.count`)."""
 
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""What this process is, and what its machine grants it: versions, processors and bytes of memory, containers included,
+"""This process and the resources that its machine grants: versions, processors and bytes of memory, with containers,
 inside a task of a Dask worker what the worker has; freed memory that it keeps; and workers on this machine.
 
 Pages that the system has just cleared cost more than the arithmetic on them.  A block function makes and frees the same
@@ -25,11 +25,11 @@ import dask
 from dask.system import cpu_count
 
 PACKAGES = ("dlatent", "numpy", "scipy")
-"""What decides the bits of a result."""
+"""Packages that decide the bits of a result."""
 CACHE_SHARE = 0.4
 """Share of a worker's memory that cached blocks may fill; the rest is for statistics and blocks in flight."""
 FRESH_WORKER = 200 * 2**20
-"""What a worker that has done nothing holds, which plans count as a part of a fit (`fitting.costs.WORKER_BASE`)."""
+"""Memory of a worker that has done nothing; plans count it as a part of a fit (`solvers.costs.WORKER_BASE`)."""
 NO_LIMIT = 2**60
 """The kernel says "no limit" by a number of about 2⁶³."""
 
@@ -120,15 +120,15 @@ KEPT = 8 * 2**20
 """Bytes up to which an array is kept in the environment that distributed makes for workers; of what is free a thread
 keeps at most twice as many."""
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""What lets glibc (2.35 or newer) ask the system for huge pages, where it gives them to those who ask.  Only NumPy asks
-by itself; what a store decodes comes in small pages else, of which each costs more than the bytes on it."""
+"""Setting that lets glibc (2.35 or newer) ask the system for huge pages, where it gives them to those who ask.  NumPy
+asks by itself; else what a store decodes comes in small pages, of which each costs more than the bytes on it."""
 MOST_KEPT = 32 * 2**20
-"""The same elsewhere: the most that glibc takes for this, to which it comes by itself when an array of this size was
+"""Elsewhere: the largest value that glibc takes for this.  It comes to it by itself when an array of this size was
 freed, but slowly: threads wait for each other meanwhile, as one at a time may change the pages of their process."""
 
 
 def worker_environment(threads: int = 1) -> dict[str, str]:
-    """What should be in the environment of a worker of so many threads, before it starts: huge pages, and whole blocks
+    """Return the environment variables of a worker of so many threads, before it starts: huge pages, and whole blocks
     that are kept for the next.
 
     Every thread keeps what it has freed.  So that these are few, Zarr decodes with as many threads as the worker

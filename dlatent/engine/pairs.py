@@ -105,7 +105,7 @@ def _pairs(work: Work) -> Pairs:
 
 
 def _called(work: Work, one: Any, other: Any) -> Any:
-    """What two blocks, or two lists of blocks, make of each other."""
+    """The result of the pass function for two blocks, or two lists of blocks."""
     function: Any = work.pass_.map
     return function(one, other, work.pass_.parameters)
 
@@ -146,7 +146,7 @@ def _meet(work: Work, group: Group, others: Sequence[Group], share: Share | None
 
 
 def meet_once(work: Work, groups: Sequence[Group], others: Sequence[Group]) -> tuple[Share, ...]:
-    """What some groups and some others, values for each of their blocks, gain from their meetings: two shares, or one
+    """Shares of some groups and some others, values for each of their blocks, from their meetings: two, or one
     where both are the same groups."""
     started, tally = perf_counter(), Tally()
     gained = dict[int, Any]()
@@ -180,7 +180,7 @@ def meet_once(work: Work, groups: Sequence[Group], others: Sequence[Group]) -> t
 
 
 def tiles(work: Work, resident: bool, guests: Sequence[Group], hosts: Sequence[Group]) -> Share:
-    """What each of some groups and each of several others, among which it may be itself, give to a pass over tiles: by
+    """Results of each of some groups and each of several others, maybe itself, for a pass over tiles: by
     their numbers, what the two make of each other.  The blocks of guests that are not `resident` are not kept."""
     started, tally, entries = perf_counter(), Tally(), dict[tuple[int, int], Any]()
     of_guests = work if resident else replace(work, pass_=replace(work.pass_, cached=False))
@@ -221,7 +221,7 @@ def gain(work: Work, *shares: Share) -> Share:
 
 
 def finish(work: Work, groups: Sequence[Group], share: Share) -> tuple[Share, ...]:
-    """What each of some groups gives to the pass, from the values of all their blocks when they have met everybody."""
+    """Results of each of some groups, from the values of all their blocks when they have met all others."""
     (every, tally), shares, function = share, list[Share](), _pairs(work).finish
     for group in groups:
         started, values = perf_counter(), list(every[: len(group.blocks)])
@@ -248,7 +248,7 @@ def _met(work: Work, mine: list[Block], other: Block, before: tuple[Any, ...]) -
 
 
 def _result(work: Work, values: tuple[Any, ...]) -> Any:
-    """What a group's blocks give to the pass, from their values when they have met everybody."""
+    """The result of a group, from the values of its blocks when they have met all others."""
     return values if _pairs(work).listed else reduce(work.pass_.combine, values)
 
 

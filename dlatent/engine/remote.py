@@ -157,7 +157,7 @@ class Step:
 
     @property
     def __name__(self) -> str:
-        """What Dask calls it."""
+        """The name of the task in Dask."""
         return self.task.call.__name__
 
     def __call__(self, *values: Any) -> Any:
@@ -177,7 +177,7 @@ class Step:
 
 
 def entry(results: Mapping[int, Any], ref: Ref) -> Any:
-    """What a reference means of the results of tasks."""
+    """Return the result that a reference names."""
     return results[ref.task] if ref.at is None else results[ref.task][ref.at]
 
 
@@ -211,7 +211,7 @@ class Message:
 
 
 def resources_of(client: Any, cache_bytes: int | None) -> Resources:
-    """What the workers of a cluster have together; so many bytes of blocks are kept by each, None for its share."""
+    """Return the resources of a cluster; each worker keeps so many bytes of blocks, None for its share."""
     threads, workers = threads_of(client), workers_of(client)
     limits = [int(info["memory_limit"]) for info in workers.values() if info["memory_limit"]]
     near = sum(urlsplit(address).hostname in HERE for address in workers)

@@ -36,7 +36,7 @@ MOST_STAGES = 64
 
 @dataclass(frozen=True)
 class PassRecord:
-    """What one pass cost.
+    """Cost of one pass.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Session(AbstractContextManager["Session"]):
 
     @property
     def available(self) -> Resources:
-        """What a plan may use of them now: of the memory of a worker what is left before Dask pauses it."""
+        """The resources that a plan may use now: of the memory of a worker what is left before Dask pauses it."""
         return self._executor.available()
 
     def run(self, pass_: Pass[Any, S], /) -> S:
@@ -233,7 +233,7 @@ class Session(AbstractContextManager["Session"]):
         return self._survey
 
     def traffic(self) -> Traffic:
-        """What one exchange between the rows of a graph moves."""
+        """The traffic of one exchange between the rows of a graph."""
         from dlatent.engine.edges import traffic_of
 
         rows = [group.stop - group.start for group in self._executor.groups]

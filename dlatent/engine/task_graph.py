@@ -87,7 +87,7 @@ class TaskGraph:
 
     @property
     def steps(self) -> int:
-        """What a display of progress counts to."""
+        """The number of steps of a progress bar."""
         return sum(task.steps for task in self.tasks)
 
 

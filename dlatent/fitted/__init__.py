@@ -1,1 +1,1 @@
-"""What `fit` returns, `save` writes and `transform` reads: fitted models as values."""
+"""Fitted models as values: `fit` returns them, `save` writes them, `transform` reads them."""

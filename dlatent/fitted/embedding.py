@@ -1,4 +1,4 @@
-"""What locally linear embedding returns: coordinates of the samples, and the data sets that they were made of."""
+"""Fitted locally linear embeddings: coordinates of the samples, and the data sets that they are of."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Embedding(FittedModel):
             raise StoreError(f"there are {len(self.recall)} recalls for {len(views)} views")
 
     def attributes(self, report: Report, passes: int) -> dict[str, Any]:
-        """What `result_` says of the fit."""
+        """The attributes of `result_`."""
         return {
             "eigen_solver": self.eigen_solver,
             "eigen_residual": self.eigen_residual,

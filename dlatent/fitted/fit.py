@@ -1,4 +1,4 @@
-"""What `fit` returns, of any model: what it has found and how it went; as a store, as a Dataset, and as a summary."""
+"""The result of `fit` of any model, its parameters and its course: as a store, as a Dataset, and as a summary."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class FittedModel(ABC):
-    """What a fit has found; each family of models has its own."""
+    """The parameters of a fit; each family of models has its own."""
 
     @abstractmethod
     def summary(self, samples: int) -> Summary:
-        """What was found from so many samples, as JSON values; lists are tables."""
+        """The parameters of a fit to so many samples, as JSON values; lists are tables."""
 
     def attributes(self, report: Report, passes: int) -> dict[str, Any]:
-        """What `result_` says of the fit."""
+        """The attributes of `result_`."""
         course = {name: getattr(report, name) for name in ("log_likelihood", "converged", "iterations", "samples")}
         return course | {"passes": passes}
 
@@ -92,10 +92,7 @@ def save(path: PathLike, kind: str, parameters: dict[str, Any], fit: Fit, *, ove
     results.save(
         path,
         kind=kind,
-        attributes={
-            "parameters": {name: _plain(value) for name, value in parameters.items()},
-            **stored.json_values(fit),
-        },
+        attributes={"parameters": {k: _plain(value) for k, value in parameters.items()}, **stored.json_values(fit)},
         variables=stored.variables(fit),
         overwrite=overwrite,
         checkpoint=fit.checkpoint,

@@ -198,7 +198,7 @@ def row_coordinates(data: xr.DataArray) -> xr.Coordinates:
 
 
 def feature_axis(labels: AxisLabels, features: int) -> dict[str, Any]:
-    """What `map_rows` is told of results that have a column for each of so many features."""
+    """The options of `map_rows` for results with a column for each of so many features."""
     names = np.arange(features) if labels.features is None else np.asarray(labels.features)
     return {"columns": labels.dims[1], "names": names, "grid": labels.grid}
 
@@ -225,7 +225,7 @@ def units(grid: Grid, power: int) -> dict[str, Any]:
 
 
 def display_names(labels: AxisLabels, features: int) -> Sequence[Any] | npt.NDArray[Any]:
-    """What to call each of so many features: by their labels, by their coordinates in a grid, or by their numbers."""
+    """Names of so many features: their labels, their coordinates in a grid, or their numbers."""
     if labels.features is not None:
         return np.asarray(labels.features)
     if labels.grid is None or (labels.grid.plain and not labels.grid.levels):
@@ -291,7 +291,7 @@ def of_view(number: int) -> str:
 
 
 def grid_attributes(grid: Grid) -> dict[str, Any]:
-    """What else a grid is, as JSON values."""
+    """The attributes of a grid, as JSON values."""
     return {
         "dims": list(grid.dims),
         "shape": list(grid.shape),

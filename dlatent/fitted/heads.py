@@ -18,7 +18,7 @@ from dlatent.gaussian.parameters import Parameters
 
 @dataclass(frozen=True, eq=False)
 class EstimatedHead:
-    """What predicts targets from scores, where it was estimated after the fit."""
+    """The predictor of targets from scores, where it was estimated after the fit."""
 
     coefficients: Array = stored("component", "target", name="head_coefficients")
     offset: Array = stored("target", name="head_offset")

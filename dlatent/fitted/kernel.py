@@ -1,4 +1,4 @@
-"""What a fit of features that a kernel makes returns."""
+"""Fitted models of kernel features."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Compared:
     columns: int
 
     def variables(self) -> dict[str, Variable]:
-        """What is taken off rows before the kernel looks at them, and the training rows.
+        """The shift of the rows before the kernel, and the training rows.
 
         Errors: StoreError where these do not fit in memory.
         """
@@ -61,7 +61,7 @@ class Compared:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What the kernel is, as JSON values."""
+        """Name and numbers of the kernel, as JSON values."""
         return {name: getattr(self.kernel, name) for name in ("name", "gamma", "degree", "coef0")}
 
     def json_values(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Compared:
 
     @classmethod
     def from_saved(cls, values: Values, saved: Values) -> Compared:
-        """What was kept as these.  Errors: StoreError for a kernel or rows that no model has."""
+        """Read the rows and the kernel.  Errors: StoreError for a kernel or rows that no model has."""
         kernel, columns = Kernel(**saved["kernel"], shift=values.pop("kernel_shift", None)), saved["columns"]
         if kernel.name not in NAMES or not np.isfinite([kernel.gamma, kernel.coef0, float(kernel.degree)]).all():
             raise StoreError(f"there is no kernel {kernel}")
@@ -133,7 +133,7 @@ class KernelGaussian(Linear):
 
     @cached_property
     def rows(self) -> KernelRows:
-        """What the model says of single rows."""
+        """Functions of single rows."""
         return KernelRows(self.map, Complete(self.parameters, self.specification))
 
     @property

@@ -36,7 +36,7 @@ class Labels:
         return (width,)
 
     def display_names(self, width: int) -> Any:
-        """What to call each of the features."""
+        """Names of the features."""
         return display_names(self.known, width)
 
     @classmethod
@@ -84,7 +84,7 @@ class ViewLabels:
         return arrays
 
     def json_values(self) -> dict[str, Any]:
-        """What else is known of each view."""
+        """Name, size, dimensions and grid of each view."""
         return {"views": [
             {"name": name, "size": size, "dims": labels.dims, "kind": kind_of(labels.features),
              "grid": grid_attributes(labels.grid) if labels.grid else None}
@@ -96,7 +96,7 @@ class ViewLabels:
         return self.sizes
 
     def display_names(self, width: int) -> Any:
-        """What to call each of the features: by its view, too."""
+        """Names of the features, each after the name of its view."""
         views = zip(self.views.items(), self.sizes, strict=True)
         return [f"{view} {name}" for (view, labels), size in views for name in display_names(labels, size)]
 

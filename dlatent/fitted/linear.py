@@ -1,4 +1,4 @@
-"""What a fit of a linear-Gaussian model returns, of one table or of several views."""
+"""Fitted linear-Gaussian models, of one table or of several views."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FeatureNoise:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """What is known of each strength of smoothing that was compared."""
+    """Results of each strength of smoothing that was compared."""
 
     smoothing: Array = stored("smoothing")
     correlation: Array = stored("smoothing", name="smoothing_correlation")
@@ -152,7 +152,7 @@ class Linear(FittedModel):
     @property
     @abstractmethod
     def rows(self) -> Rows:
-        """What the model says of single rows."""
+        """Functions of single rows."""
 
     @property
     def dimension(self) -> int:
@@ -171,11 +171,11 @@ class Linear(FittedModel):
 
     @abstractmethod
     def told(self) -> Summary:
-        """What a family tells of a model beside what all tell."""
+        """The part of the summary that only this family of models has."""
 
     @abstractmethod
     def display_names(self) -> Any:
-        """What to call each of the features; nothing where they are never written down."""
+        """Names of the features; nothing where they are never written down."""
 
     @property
     def view_sizes(self) -> tuple[int, ...]:
@@ -214,7 +214,7 @@ class Linear(FittedModel):
         return common | ({} if self.targets is None else {"targets": self.targets.names}) | self.told()
 
     def predictor(self) -> ClassRule | Head:
-        """What tells targets from rows: classes apart, or the means of other targets."""
+        """The predictor of targets from rows: a rule for classes, or a head for other targets."""
         targets = self.targets
         assert targets is not None
         if targets.head is not None:
@@ -226,7 +226,7 @@ class Linear(FittedModel):
         return ClassRule.of(table, targets.centre, *rank, noise, self.row_precision)
 
     def output_head(self) -> Head:
-        """What predicts the means of outputs, those of classes as indicators."""
+        """The head that predicts the means of outputs, those of classes as indicators."""
         targets = self.targets
         assert targets is not None
         if targets.head is not None and not targets.classes:
@@ -236,7 +236,7 @@ class Linear(FittedModel):
 
     @property
     def start(self) -> Parameters:
-        """What iterations over like data go on from."""
+        """The start of a warm start."""
         return self.parameters
 
     def of_factors(self, rows: RowFunction) -> RowFunction:
@@ -252,7 +252,7 @@ class LinearGaussian(Linear):
 
     @cached_property
     def rows(self) -> Rows:
-        """What the model says of single rows, which have no edges."""
+        """Functions of single rows, which have no edges."""
         if self.missing:
             return MissingEntries(self.parameters, self.specification)
         precision = 1.0 if self.between is None else self.between.isolated
@@ -273,7 +273,7 @@ class LinearGaussian(Linear):
         return 1.0 if self.between is None else positive(self.between.isolated)
 
     def display_names(self) -> Any:
-        """What to call each of the features."""
+        """Names of the features."""
         return self.labels.display_names(len(self.mean))
 
 

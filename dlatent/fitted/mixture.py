@@ -1,4 +1,4 @@
-"""What a fit of a mixture returns."""
+"""Fitted mixtures."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Mixture(FittedModel):
 
     @classmethod
     def of(cls, solution: Solution, labels: FeatureLabels) -> Mixture:
-        """What a solver found; one component is fitted as PPCA or factor analysis, and has no weight."""
+        """The mixture of a solution; one component is fitted as PPCA or factor analysis, and has no weight."""
         specification = solution.specification
         weights, (loadings, mean, variance) = solution.weights, solution.parameters[:3]
         if weights is None:
@@ -108,7 +108,7 @@ class Mixture(FittedModel):
 
     @property
     def rows(self) -> MixtureRows:
-        """What the model says of single rows."""
+        """Functions of single rows."""
         return MixtureRows(self.parameters)
 
     def summary(self, samples: int) -> Summary:
@@ -130,5 +130,5 @@ class Mixture(FittedModel):
 
     @property
     def start(self) -> MixtureParameters | Parameters:
-        """What iterations over like data go on from; one component is fitted as PPCA or factor analysis."""
+        """The start of a warm start; one component is fitted as PPCA or factor analysis."""
         return self.parameters if len(self.weights) > 1 else self.parameters.components[0]

@@ -13,7 +13,7 @@ FACTORS = (
     "use the loadings W (features × components) and the noise variances Ψ of the model instead: C v = W (Wᵀ v) + Ψ v, "
     "and rows of C are W[some] @ W.T"
 )
-"""What says the same as a large covariance."""
+"""Hint in the place of a large covariance."""
 
 
 def require_room(rows: int, columns: int, what: str, instead: str) -> None:

@@ -1,4 +1,4 @@
-"""What a fitted model says of single rows; it travels to where the rows are."""
+"""Scores, likelihood and predictions of single rows by a fitted model; they travel to the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RowFunction = Callable[[Features, Array | None], Array]
 
 
 class Rows(Protocol):
-    """What a model says of rows x (n, D), with encoded targets y (n, L') or None.
+    """Functions of rows x (n, D) of a fitted model, with encoded targets y (n, L') or None.
 
     `holes` says whether NaN is a missing entry.  `shared_covariance` is the posterior covariance of all rows that have
     the views of a pattern, None where each row has its own, which `covariances` gives (n, K²).  `posteriors` is a
@@ -156,7 +156,7 @@ class KernelRows:
     holes: ClassVar[bool] = False
 
     def with_cache(self, cache: BlockReader) -> Self:
-        """The same with a cache."""
+        """Return a copy with a cache."""
         return replace(self, cache=cache)
 
     def _of(self, x: Features) -> Array:
@@ -211,10 +211,10 @@ class OfRows(ABC):
 
     @abstractmethod
     def __call__(self, x: Features, y: Array | None) -> Array:
-        """What the model says of the rows."""
+        """Apply the function to the rows."""
 
     def with_cache(self, cache: BlockReader) -> Self:
-        """The same with a cache of the rows that others are compared with."""
+        """Return a copy with a cache of the rows that others are compared with."""
         return replace(self, rows=self.rows.with_cache(cache))
 
 
@@ -225,7 +225,7 @@ class RowMethod(OfRows):
     method: str
 
     def __call__(self, x: Features, y: Array | None) -> Array:
-        """What the method says."""
+        """Call the method."""
         return np.asarray(getattr(self.rows, self.method)(x, y))
 
 

@@ -24,7 +24,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class About:
-    """What a field is.
+    """Description of a field.
 
     Parameters
     ----------
@@ -77,8 +77,7 @@ def columns(about: About) -> list[str]:
 
 
 def variables(value: Any, *, saved_only: bool = True) -> dict[str, Variable]:
-    """The arrays of a value by their names in a store, without those that it does not have; with `saved_only` those
-    that a Dataset of results has not, too."""
+    """Arrays of a value by their names in a store; with `saved_only` also those that a Dataset of results has not."""
     arrays: dict[str, Variable] = {}
     for name, about, content in kept(value):
         if about.saved_only and not saved_only:

@@ -31,7 +31,7 @@ from dlatent.fitted.target_values import (
 from dlatent.gaussian.canonical import column_signs
 
 TOO_MANY = "merge classes or leave out outputs, or pass y of one column with target_type='regression'"
-"""What to do about targets whose covariance fills the memory."""
+"""Hint for targets whose covariance fills the memory."""
 RANK_TOLERANCE = 1e-12
 """Directions of the targets with less than this part of the largest variance are constants."""
 

@@ -101,7 +101,7 @@ def annotate(
 
 
 def _told(model: Any, layer: str | None, mask_var: Any) -> dict[str, Any]:
-    """What `uns` says of a fit, as values that every format of AnnData holds."""
+    """The entry of a fit in `uns`, as values that every format of AnnData holds."""
     names = ("explained_variance_", "explained_variance_ratio_", "noise_variance_", "log_likelihood_", "converged_")
     values = {name.rstrip("_"): copy(getattr(model, name)) for name in names if hasattr(model, name)}
     kept = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None, **model.get_params()}

@@ -1,4 +1,4 @@
-"""What is between the samples of relational models: a precision, given or made of a graph; what models say of it."""
+"""Precisions between samples of relational models, given or made of a graph, and the methods that read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit tells while it runs: callbacks, and a progress bar."""
+"""Messages of a running fit: callbacks, and a progress bar."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Callback:
 
 
 HEARD = ("on_plan", "on_task", "on_pass", "on_iteration", "on_end")
-"""What callbacks hear of."""
+"""Methods of callbacks."""
 _active: ContextVar[tuple[Callback, ...]] = ContextVar("active callbacks", default=())
 _progress: ContextVar[bool | None] = ContextVar("whether progress is shown", default=None)
 
@@ -224,7 +224,7 @@ class ProgressBar(Callback):
 
 
 def require_callbacks(callbacks: Any) -> tuple[Callback, ...]:
-    """What `fit(callbacks=…)` was given. Errors: DataError for anything but a list of callbacks."""
+    """Check `fit(callbacks=…)`. Errors: DataError for anything but a list of callbacks."""
     listed = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
     for number, one in enumerate(listed):
         if not isinstance(one, Callback):

@@ -111,7 +111,7 @@ class RowsJournal:
         return True
 
     def recall(self, work: Any) -> Any:
-        """What was recorded of a stage of the pass."""
+        """Return the recorded result of a stage of the pass."""
         _, stage = work
         return self._checkpoint.recall(stage)
 
@@ -148,7 +148,7 @@ def rows_checkpoint(
 
 
 def _about(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same whatever is computed: the versions, and the data."""
+    """The versions and the data, which must not change between a call and its resumption."""
     return {"versions": versions(), **{name: _described(value) for name, value in data.items() if value is not None}}
 
 
@@ -160,7 +160,7 @@ def _plain(value: Any) -> Any:
 
 
 def _described(value: Any) -> Any:
-    """What tells data from others: of a source its shape and kind, and digests of some blocks (in memory: of all) and
+    """The identity of data: of a source its shape and kind, and digests of some blocks (in memory: of all) and
     of where all end; of a graph its size, and digests of some rows; of all else a digest."""
     if isinstance(value, Graph):
         return _graph(value)

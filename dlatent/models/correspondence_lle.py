@@ -52,7 +52,7 @@ class CorrespondenceLLE(LocalLinearModel):
     """
 
     def plan(self, views: Views) -> dict[str, LocalPlan]:
-        """What the passes over each view will cost, from metadata alone.
+        """Plan the passes over each view and their cost, from metadata alone.
 
         Returns
         -------
@@ -187,7 +187,7 @@ class CorrespondenceLLE(LocalLinearModel):
             In the kind of the input.
         """
         if not 0 < reg < np.inf:
-            raise DataError(f"reg is {reg!r}; expected a positive part of the trace, such as 0.1")
+            raise DataError(f"reg is {reg!r}; expected a positive fraction of the trace, such as 0.1")
         source, target = self._number(from_view), self._number(to_view)
         rows = self._reference(target, None)
         latent = Reference(self._coordinates(target), rows.samples, rows.k, reg)

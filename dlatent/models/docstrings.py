@@ -47,8 +47,7 @@ def written(sections: Mapping[str, str]) -> str:
 
 
 def described(function: F) -> F:
-    """The same function, or class, with a docstring that describes all of its parameters, and, where it does not say so
-    itself, what all functions of its name return and which errors they raise."""
+    """Return the function or class with a docstring of its parameters, and of results and errors where it has none."""
     if function.__doc__:
         common = METHODS.get(function.__name__, {})
         sections = {**common, **parsed(function.__doc__)}

@@ -38,7 +38,7 @@ SHOWN = 5
 
 
 def plan_of(model: Any, source: DataSource) -> LocalPlan:
-    """What the passes over a data set will cost.  Errors: DataError where there are too few samples."""
+    """Plan the passes over a data set.  Errors: DataError where there are too few samples."""
     rows = source.shape[0]
     if model.n_neighbors >= rows:
         raise DataError(

@@ -229,7 +229,7 @@ class FactorAnalysis(linear.LinearModel):
         return np.asarray(self.explained_variance_ / self.n_features_in_)
 
     def rotated(self, method: Rotation = "varimax", *, power: float = 4.0) -> xr.Dataset:
-        r"""The same model with loadings of simple structure.
+        r"""Return the model rotated to loadings of simple structure.
 
         .. math:: \Lambda = W T, \qquad f = T^{-1} z, \qquad W W^\top = \Lambda \Phi \Lambda^\top
 

@@ -47,7 +47,7 @@ def plan(
     weights: xr.DataArray | None = None,
     client: Where = None,
 ) -> Plan:
-    """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
+    """Plan `fit` from metadata alone: solver and why, passes, bytes, tasks, memory."""
     return tasks.plan(self._task(opened(self, X, dim, weights)), client)
 
 
@@ -82,7 +82,7 @@ def plan_weighted(
     weights: xr.DataArray | None = None,
     client: Where = None,
 ) -> Plan:
-    """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
+    """Plan `fit` from metadata alone: solver and why, passes, bytes, tasks, memory."""
     return tasks.plan(self._task(opened(self, X, dim, weights), sample_weight=sample_weight), client)
 
 
@@ -128,7 +128,7 @@ def plan_targets(
     weights: xr.DataArray | None = None,
     client: Where = None,
 ) -> Plan:
-    """What `fit` would do and cost, from metadata and the targets alone.
+    """Plan `fit`: its passes and its cost, from metadata and the targets alone.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def plan_graph(
     weights: xr.DataArray | None = None,
     client: Where = None,
 ) -> Plan:
-    """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
+    """Plan `fit`: its cost, with the traffic of its neighbour sums; reads the graph once, and no data."""
     return tasks.plan(self._task(opened(self, X, dim, weights), graph=graph), client)
 
 
@@ -212,7 +212,7 @@ def plan_precision(
     weights: xr.DataArray | None = None,
     client: Where = None,
 ) -> Plan:
-    """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
+    """Plan `fit`: its cost, with the traffic of its neighbour sums; reads the graph once, and no data."""
     return tasks.plan(self._task(opened(self, X, dim, weights), graph=graph, precision=precision), client)
 
 
@@ -258,7 +258,7 @@ def plan_graph_targets(
     weights: xr.DataArray | None = None,
     client: Where = None,
 ) -> Plan:
-    """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no features.
+    """Plan `fit`: its cost, with the traffic of its neighbour sums; reads the graph once, and no features.
 
     Parameters
     ----------

@@ -65,11 +65,11 @@ class Allowed:
     none: bool = False
 
     def or_none(self) -> Allowed:
-        """The same values, and None."""
+        """Allow None, too."""
         return replace(self, none=True)
 
     def or_one_of(self, *choices: str, description: str) -> Allowed:
-        """The same values, and some words."""
+        """Allow some words, too."""
         return replace(
             self,
             description=description,
@@ -100,14 +100,15 @@ COMPONENTS = replace(
 POSITIVE = Allowed("a positive number", lambda value: _is_number(value) and 0 < value < inf, float)
 NOT_NEGATIVE = Allowed("a finite number, not negative", lambda value: _is_number(value) and 0 <= value < inf, float)
 FRACTION = Allowed(
-    "a part of the mean variance, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1, float
+    "a fraction of the mean variance, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1, float
 )
 COUNT_OR_RULE = Allowed(
     "",
     lambda value: _is_count(value) or (_is_number(value) and 0 < value < 1),
     lambda text: int(text) if text.isdecimal() else float(text),
 ).or_one_of(
-    *get_args(Rule), description="an integer of at least 1, a part of the variance above 0 and below 1, 'mle' or 'bic'"
+    *get_args(Rule),
+    description="an integer of at least 1, a fraction of the variance above 0 and below 1, 'mle' or 'bic'",
 )
 BANDWIDTH = POSITIVE.or_one_of("median", description="a positive number, or 'median'")
 PRIOR = POSITIVE.or_one_of(*get_args(Prior), description="a positive number, 'auto', 'ml' or 'ard'")
@@ -129,7 +130,7 @@ KERNEL = Allowed(
     lambda value: callable(value) or value in get_args(KernelName),
     choices=get_args(KernelName),
 )
-TRACE_FRACTION = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
+TRACE_FRACTION = Allowed("a positive fraction of the trace, such as 1e-3", POSITIVE.test, float)
 
 
 @dataclass(frozen=True)

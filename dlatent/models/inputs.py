@@ -1,4 +1,4 @@
-"""What users hand over: its types, and the features that a fitted model asks of new data."""
+"""Types of the input of users, and the features that a fitted model asks of new data."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ Pairing: TypeAlias = "npt.ArrayLike | xr.DataArray | Frame | None"
 Names: TypeAlias = "str | Mapping[str, npt.ArrayLike] | None"
 """The name of labels of samples, or the labels of each view."""
 GraphLike: TypeAlias = "Matrix | Network | Node | Graph | PathLike | Sequence[Any] | None"
-"""What joins samples."""
+"""Edges between samples."""
 Seed: TypeAlias = "int | np.random.Generator | None"
 """A seed, a generator, or None for another draw at every call."""
 ScoresLike: TypeAlias = "npt.ArrayLike | xr.DataArray"
@@ -98,7 +98,7 @@ def feature_names(model: object, labels: Labels) -> npt.NDArray[np.object_]:
 
 
 def view_feature_names(model: object, labels: Mapping[str, Labels]) -> dict[str, npt.NDArray[np.object_]]:
-    """The same of each view that had names. Errors: AttributeError where none had."""
+    """Return the feature names of each view that had names. Errors: AttributeError where none had."""
     each = {view: names_in(each_labels) for view, each_labels in labels.items()}
     named = {view: names for view, names in each.items() if names is not None}
     if not named:
@@ -116,7 +116,7 @@ def names_in(labels: Labels) -> npt.NDArray[np.object_] | None:
 
 @dataclass(frozen=True)
 class KnownFeatures:
-    """What a fitted model knows of its features.
+    """The features of a fitted model.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class KnownFeatures:
         )
 
     def without_labels(self) -> KnownFeatures:
-        """The same for `check_values`, which travels to where the rows are; the labels may be many."""
+        """Return a copy for `check_values`, which travels to where the rows are; the labels may be many."""
         return replace(self, labels=None, grid=None, place=None)
 
 

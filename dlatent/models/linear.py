@@ -45,7 +45,7 @@ class LinearModel(Model[LinearGaussian]):
         return self._model.mean
 
     def inverse_transform(self, Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
-        """What the model expects of the features for given latent variables, E[x|z] = Wz + μ.
+        """Return the expected features for given latent variables, E[x|z] = Wz + μ.
 
         Returns
         -------

@@ -148,7 +148,7 @@ class LocalLinearModel(Estimator[Embedding]):
         return map_rows(X, function, known, run, columns="component", names=names, name="scores")
 
     def _known_features(self, view: int) -> KnownFeatures:
-        """What the model asks of new data of a view."""
+        """The requirements on new data of a view."""
         known = self._model.training.views[view]
         name = known.name if len(self._model.views) > 1 else None
         return KnownFeatures(
@@ -193,7 +193,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
     def plan(
         self, X: Data, y: TargetsLike = None, *, dim: str | None = None, weights: xr.DataArray | None = None
     ) -> LocalPlan:
-        """What the passes of `fit` will cost, from metadata alone.
+        """Plan the passes of `fit` and their cost, from metadata alone.
 
         Returns
         -------

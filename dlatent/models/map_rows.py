@@ -58,7 +58,7 @@ class RowsRun(NamedTuple):
 
 
 class GraphFilter(NamedTuple):
-    """What goes over the edges of a graph with Δ = F² between its samples: the values of the rows, to F times them.
+    """A filter of rows over the edges of a graph with Δ = F² between its samples: values of rows become F times them.
 
     With a `shift` (D,) it is the rows themselves, with missing entries, that are averaged before the function sees
     them; `with_rows` it gets the rows and, in the place of targets, their averages.
@@ -70,8 +70,8 @@ class GraphFilter(NamedTuple):
 
 
 class RowWork(NamedTuple):
-    """What is asked of every block: a function of its rows, once these are seen to be finite, a sink, if any, and what
-    goes over the edges of a graph, if anything does."""
+    """Work on every block: a function of its rows, once these are known to be finite, and where there are any a sink
+    and a filter over the edges of a graph."""
 
     function: RowFunction
     features: KnownFeatures
@@ -80,7 +80,7 @@ class RowWork(NamedTuple):
 
     @property
     def precision(self) -> SamplePrecision:
-        """What is between the samples of a graph, as statistics of graphs ask for it."""
+        """The precision between the samples of a graph, as statistics of graphs ask for it."""
         assert self.graph_filter is not None
         return self.graph_filter.precision
 

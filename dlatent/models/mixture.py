@@ -279,7 +279,7 @@ class PPCAMixture(Model[Mixture]):
         return mapped(self, X, rows, "reconstructed", run=RowsRun(out, overwrite, resume, client), **axis)
 
     def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array | xr.DataArray:
-        """What the model expects of the features for given latent variables, E[x|z, c] = W_c z + μ_c.
+        """Return the expected features for given latent variables, E[x|z, c] = W_c z + μ_c.
 
         Parameters
         ----------

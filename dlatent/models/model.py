@@ -1,4 +1,4 @@
-"""What every estimator is: hyperparameters, a fitted value, and scikit-learn's manners around them."""
+"""Base of every estimator: hyperparameters, a fitted value, and scikit-learn's manners around them."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         super().__init_subclass__(**options)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
-        """What Python shows."""
+        """Return the text that Python shows."""
         return BaseEstimator.__repr__(self._without_secrets(), N_CHAR_MAX)
 
     def _html_repr(self) -> str:
-        """What a notebook shows: the hyperparameters, and of a fitted model how its fit went."""
+        """Return the HTML of a notebook: the hyperparameters, and of a fitted model how its fit went."""
         lines = self._summary_lines().items() if self.__sklearn_is_fitted__() else ()
         return str(estimator_html_repr(self._without_secrets())) + (html_table(lines) if lines else "")
 
@@ -134,7 +134,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @property
     def _model(self) -> F_co:
-        """What the fit has found."""
+        """The fitted value."""
         return cast(F_co, self._fitted().model)
 
     def save(self, path: PathLike, *, overwrite: bool = False) -> None:
@@ -183,7 +183,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return fits.passes_of(self._fitted())
 
     def _summary(self) -> dict[str, Any]:
-        """What the fitted model is and how its fit went, as JSON values; lists are tables."""
+        """The fitted model and the course of its fit as JSON values; lists are tables."""
         return fits.summary(type(self).__name__, self.get_params(), self._fitted())
 
     def _summary_lines(self) -> dict[str, str]:
@@ -205,7 +205,7 @@ class Model(Estimator[F_co], ABC):
 
     @abstractmethod
     def _task(self, X: Any, **data: Any) -> FitTask:
-        """What is to be fitted: the data, what else a user gives to `fit`, and the hyperparameters.
+        """The task of a fit: the data, what else a user gives to `fit`, and the hyperparameters.
 
         Errors: DataError.
         """
@@ -256,14 +256,14 @@ class Model(Estimator[F_co], ABC):
 
     @property
     def _rows(self) -> Any:
-        """What the fitted model says of single rows; `missing` that is set after a fit to complete data counts."""
+        """Functions of single rows of the fitted model; `missing` that is set after a fit to complete data counts."""
         fitted: Any = self._model
         if self._missing == "raise" or fitted.missing:
             return fitted.rows
         return MissingEntries(fitted.parameters, fitted.specification)
 
     def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
-        """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
+        """The requirements on new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
         fitted: Any = self._model
         known = fitted.labels.known
         return KnownFeatures(

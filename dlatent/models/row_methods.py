@@ -1,4 +1,4 @@
-"""What a fitted model of one table says of itself and of rows, each method once; a model takes those that it has."""
+"""Methods of a fitted model of one table on itself and on rows, each once; a model takes those that it has."""
 
 from __future__ import annotations
 

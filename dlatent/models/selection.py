@@ -37,7 +37,7 @@ from dlatent.stores.graph.open import open_graph
 from dlatent.stores.rows import hide_cells, take_rows
 
 Line: TypeAlias = dict[str, Any]
-"""What is known of one number of components."""
+"""Results of one number of components."""
 SMALLEST_FLOOR = 1e-15
 """Of the noise where all eigenvalues are wanted."""
 
@@ -182,7 +182,7 @@ def has_spectrum(model: Any) -> bool:
 
 
 def by_spectrum(trial: Trial, numbers: list[int], criterion: str, seed: int) -> list[Line]:
-    """What the eigenvalues of the covariance say, from the fit with the largest number, or with all."""
+    """Return the criteria from the eigenvalues of the covariance, of the fit with the largest number, or with all."""
     assert isinstance(trial.data, DataSource)
     samples, features = trial.data.shape
     if samples <= features and criterion != "parallel":

@@ -129,7 +129,7 @@ def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> in
     if isinstance(rule, str) and rows <= features:
         raise DataError(
             f"n_components={rule!r} is for more samples than features, and the {source.description} has "
-            f"{rows} × {features}; take a part of the variance such as 0.9, or compare numbers by select_n_components"
+            f"{rows} × {features}; take a fraction of variance such as 0.9, or compare numbers by select_n_components"
         )
     most = min(rows - 1, features)
     if rule is None and asked > most:

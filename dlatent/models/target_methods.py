@@ -61,7 +61,7 @@ def classes_(self: Model[Any]) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class Predictions(OfRows):
-    """What a model says of the targets of rows: of log-probabilities of classes through `form`, or means of outputs."""
+    """Predictions of the targets of rows: log-probabilities of classes through `form`, or means of outputs."""
 
     rule: Any
     classes: bool
@@ -86,8 +86,7 @@ class OutputVariances(OfRows):
 
 
 def predictions(model: Model[Linear], X: Data, run: RowsRun, form: Any = np.asarray, name: str = "decision") -> Any:
-    """What is made of the log-probabilities (N, C) of classes, or the means (N, L) of other targets, in the kind of the
-    input."""
+    """Return `form` of the log-probabilities (N, C) of classes, or the means (N, L), in the kind of the input."""
     targets = targets_of(model)
     rows = Predictions(model._rows, model._model.predictor(), targets.classes, form)
     return mapped(model, X, rows, name if targets.classes else "outputs", "target", targets.names, run=run)

@@ -56,7 +56,7 @@ def fit(
 
 
 def plan(self: Joint, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None) -> Plan:
-    """What `fit` would do and cost, from metadata and the correspondence alone."""
+    """Plan `fit`: its passes and its cost, from metadata and the correspondence alone."""
     return tasks.plan(self._task(views, correspondence=correspondence, on=on), client)
 
 
@@ -264,7 +264,7 @@ def predictive_variance(self: Joint, from_view: str, to_view: str) -> Array:
 
 
 def inverse_transform(self: Joint, Z: ScoresLike, view: str) -> npt.NDArray[Any] | xr.DataArray:
-    """What the model expects of a view for given latent variables, E[x_v|z] = W_v z + μ_v.
+    """Return the expected features of a view for given latent variables, E[x_v|z] = W_v z + μ_v.
 
     Parameters
     ----------

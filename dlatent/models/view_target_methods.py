@@ -53,7 +53,7 @@ def plan(
     labelled: Mask = None,
     client: Where = None,
 ) -> Plan:
-    """What `fit` would do and cost, from metadata, the targets and the correspondence alone.
+    """Plan `fit`: its passes and its cost, from metadata, the targets and the correspondence alone.
 
     Parameters
     ----------
@@ -116,13 +116,13 @@ def joint_classes(
     rule: ClassRule | Head,
     form: Callable[[Array], Array],
 ) -> Array:
-    """What is made of the log-probabilities (n, C) of the classes given the views of a pattern."""
+    """Return `form` of the log-probabilities (n, C) of the classes given the views of a pattern."""
     z, about = posterior_scores(parts, pattern, parameters, specification)
     return form(rule.log_probabilities(z, about.covariance))
 
 
 def predictions(model: Joint, samples: Samples, client: Where, form: Any = np.asarray, name: str = "decision") -> Any:
-    """What is made of the log-probabilities (N, C) of classes, or the means (N, L) of other targets."""
+    """Return `form` of the log-probabilities (N, C) of classes, or the means (N, L) of other targets."""
     targets, rule = targets_of(model), model._model.predictor()
     function: Callable[..., Array] = partial(joint_classes, rule=rule, form=form)
     if not targets.classes:

@@ -215,7 +215,7 @@ def number_of(model: Joint, view: str) -> int:
 
 
 def known_view(model: Joint, view: str) -> KnownFeatures:
-    """What the model asks of new data of a view."""
+    """Return the requirements on new data of a view."""
     width, labels = model._model.view_sizes[number_of(model, view)], model._model.labels.views[view]
     place = model._fitted().place
     return KnownFeatures(type(model).__name__, width, labels.features, view, grid=labels.grid, place=place)

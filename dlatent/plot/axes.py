@@ -1,4 +1,4 @@
-"""What all pictures share: the axes to draw on, and the Dataset of a fitted model."""
+"""Common parts of all pictures: the axes to draw on, and the Dataset of a fitted model."""
 
 from __future__ import annotations
 

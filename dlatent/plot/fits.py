@@ -24,7 +24,7 @@ SCORES = {
     "log_evidence": "log-evidence",
     "eigenvalue": "eigenvalue",
 }
-"""What `select_n_components` compares."""
+"""Criteria of `select_n_components`."""
 BARS: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1, "color": "tab:blue"}
 
 

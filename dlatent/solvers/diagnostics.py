@@ -34,7 +34,7 @@ EXAGGERATED = 1.3
 """A view's variance under the model, relative to that of its data, above which the model makes too much of the view."""
 
 ZERO_NOISE = 1e-8
-"""Stands for no noise, as a part of the mean variance of all features."""
+"""Stands for no noise, as a fraction of the mean variance of all features."""
 
 FEATURE_ROUNDING = math.sqrt(ROUNDING)
 """Part of a feature's variance below which a noise variance of its own costs the log-likelihood more than half of its
@@ -258,7 +258,7 @@ def _exaggerations(parameters: Parameters, specification: Specification, varianc
 
 
 def _shared_floor(name: str, noise: float, part: float | None) -> str:
-    """Advice on a noise variance that ended at its floor, which was asked for as a part of the mean variance, or
+    """Advice on a noise variance that ended at its floor, which was asked for as a fraction of the mean variance, or
     is rounding (None)."""
     why = "which is rounding: the components explain them wholly, and the likelihood has no bound there"
     if part is not None:

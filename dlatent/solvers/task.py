@@ -183,7 +183,7 @@ class Targets(Protocol):
 
     @property
     def rows(self) -> npt.ArrayLike | None:
-        """What `numpy.asarray` makes an array (N, L), NaN where unlabelled; None where they are a view."""
+        """Rows that `numpy.asarray` makes an array (N, L), NaN where unlabelled; None where they are a view."""
 
 
 @dataclass(frozen=True, kw_only=True)

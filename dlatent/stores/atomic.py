@@ -33,16 +33,16 @@ MARKER = "dlatent"
 """Name of the root attribute that holds kind, version and completeness of a store."""
 
 SIGNED = "checkpoint"
-"""What the marker calls the checkpoint that a store was made with."""
+"""Key of the marker for the checkpoint that a store was made with."""
 
 STORE_VERSION = 1
 """Layout version of the data stores (matrices) that this library writes."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says where a disk, or what a user may have of it, is full."""
+"""Errors of a full disk or an exceeded quota."""
 
 REPLACE = "pass overwrite=True to replace it"
-"""What a message says of overwriting."""
+"""Hint to overwrite."""
 
 RESULT = "result"
 """Kind of the stores that hold fitted models; all other kinds hold data."""
@@ -249,7 +249,7 @@ def _remove(url: str) -> None:
 
 
 def _marker(location: str) -> Mapping[str, Any]:
-    """What the root of a store says of it; nothing where no store can be read."""
+    """The marker at the root of a store; nothing where no store can be read."""
     try:
         marker = zarr.open_group(location, mode="r", use_consolidated=False).attrs.get(MARKER)
     except Exception:

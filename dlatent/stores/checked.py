@@ -127,7 +127,7 @@ class CheckedStore(WrapperStore[Store]):
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     async def _got(self, key: str, prototype: BufferPrototype, part: ByteRequest | None = None) -> Buffer | None:
-        """What the store has, tried again where a server is busy; None where it says that there is nothing."""
+        """The bytes of a key, read again where a server is busy; None where there is nothing."""
         reading = cast("asyncio.Task[Any]", asyncio.current_task())
         _reading.add(reading)
         try:
@@ -168,7 +168,7 @@ FILL = (
 
 
 async def persistent(read: Callable[[], Awaitable[T]], store: Store, place: str) -> T:
-    """What `read` gives, which is tried again where that may help.
+    """Return the result of `read`, which is tried again where that may help.
 
     Errors: StoreError that begins with `place`, and says how often it was tried and what came last.
     """
@@ -202,7 +202,7 @@ def transient(error: BaseException) -> bool:
 
 
 def checked(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
-    """The same node, read through a `CheckedStore` of its own (`missing_chunks` None: as before, else "raise")."""
+    """Return the node, read through a `CheckedStore` of its own (`missing_chunks` None: as before, else "raise")."""
     before = node.store
     if missing_chunks not in (None, "raise", "fill"):
         raise DataError(f"missing_chunks is {missing_chunks!r}; expected 'raise' or 'fill'")
@@ -261,7 +261,7 @@ def _local_file(store: Store, key: str) -> Path | None:
 
 
 def protocols_of(store: Store) -> tuple[str, ...]:
-    """What URLs of the store begin with; none where it has no file system of fsspec."""
+    """Return the protocols of URLs of the store; none where it has no file system of fsspec."""
     store = unwrapped(store)
     if not isinstance(store, FsspecStore):
         return ()

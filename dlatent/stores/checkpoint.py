@@ -147,7 +147,7 @@ def checkpoint_of_store(
 
 
 def read_header(place: str | os.PathLike[str]) -> dict[str, dict[str, Any]] | None:
-    """What the fit of a checkpoint is `about`, and its `choices`; None where there is no checkpoint.
+    """Read what a checkpoint is `about`, and its `choices`; None where there is no checkpoint.
 
     Errors: StoreError where the checkpoint is damaged or of a newer version.
     """
@@ -168,7 +168,7 @@ def read_header(place: str | os.PathLike[str]) -> dict[str, dict[str, Any]] | No
 
 
 def identity(place: str | os.PathLike[str]) -> str | None:
-    """What tells a checkpoint from others, and is kept in the store that is made with it; None where there is none."""
+    """Return the identity of a checkpoint, which the store that is made with it keeps; None where there is none."""
     content = _Files(zarr_location(place)).read(HEADER)
     return None if content is None else hashlib.sha256(content).hexdigest()[:16]
 
@@ -189,7 +189,7 @@ def recorded(place: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def damaged_results(place: str | os.PathLike[str]) -> list[str]:
-    """What is damaged of the results of a checkpoint, one sentence each."""
+    """List the damages of the results of a checkpoint, one sentence each."""
     files, damages = _Files(zarr_location(place)), list[str]()
     for name in files.results():
         try:
@@ -261,7 +261,7 @@ class _Files:
         return int(self._asked("size", f"{self._root}/{name}") or 0)
 
     def _asked(self, method: str, *args: Any, **options: Any) -> Any:
-        """What the file system answers; None where nothing is there. Errors: StoreError."""
+        """The answer of the file system; None where nothing is there. Errors: StoreError."""
         try:
             return getattr(self._system, method)(*args, **options)
         except ABSENT:

@@ -27,7 +27,7 @@ PACKAGE = "dlatent."
 """Only classes of this package are made again."""
 
 Keep = Callable[[np.ndarray], Any]
-"""What becomes of an array; the result stands for it in the JSON text."""
+"""Function that keeps an array; the result stands for it in the JSON text."""
 
 
 def encode(value: Any) -> bytes:

@@ -299,7 +299,7 @@ def read_all(array: ZarrArray) -> npt.NDArray[Any]:
 
 
 def small_chunks(array: ZarrArray) -> str:
-    """What a description says of an array whose requests to a server are many and small; nothing of others."""
+    """Return the note on an array whose requests to a server are many and small; nothing of others."""
     chunk = math.prod(array.chunks) * array.dtype.itemsize
     if chunk >= SMALL_CHUNK or array.nchunks <= FEW_CHUNKS or {*protocols_of(array.store)} <= NEAR:
         return ""
@@ -310,7 +310,7 @@ def small_chunks(array: ZarrArray) -> str:
 
 
 def decoding_bytes(arrays: Iterable[ZarrArray], start: int, stop: int, nbytes: int) -> int:
-    """What it takes to read rows `[start, stop)` of one array after the other, besides their own `nbytes`: chunks that
+    """Bytes needed to read rows `[start, stop)` of one array after the other, besides their own `nbytes`: chunks that
     are larger, as they are stored and decoded."""
     decoded = max(_decoded_bytes(array, start, stop) for array in arrays)
     return 2 * decoded if decoded > nbytes else 0

@@ -33,7 +33,7 @@ LONGEST_LINE = 1 << 28
 """Bytes after which a line of text is none: a file that was cut off by a crash may go on with zeros."""
 
 FREE_BYTES = 256 << 20
-"""What is believed without a look at the size of the file that it comes from."""
+"""Bytes that are believed without a look at the size of the file that they come from."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class JointRows(Rows):
         return self._joined([view.put_together(each) for view, each in zip(self.views, blocks, strict=True)])
 
     def without_collection(self) -> JointRows:
-        """The same rows without their graphs, which can still `assemble` what an engine has computed."""
+        """Return the rows without their graphs, which can still `assemble` what an engine has computed."""
         views = (replace(view, pieces=tuple(map(_without_collection, view.pieces))) for view in self.views)
         return replace(self, views=tuple(views))
 

@@ -1,4 +1,4 @@
-"""What a store says of its matrix: names and coordinates of dimensions, and numbers that stand for others.
+"""Labels of a matrix in a store: names and coordinates of dimensions, and numbers that stand for others.
 
 Numbers stand for others, or for nothing, as netCDF's conventions (CF) have them: sentinels, packed values.  xarray
 decodes them; what is read without it would take −9999 for a measurement.  Law (tested in

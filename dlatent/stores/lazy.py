@@ -75,7 +75,7 @@ class ChunkRow(Rows):
         return cast(Features, rows.astype(loaded_dtype(rows.dtype), copy=False))
 
     def without_collection(self) -> ChunkRow:
-        """The same rows without their graph, which can still `assemble` what an engine has computed."""
+        """Return the rows without their graph, which can still `assemble` what an engine has computed."""
         return ChunkRow(self.start, self.stop, self.nbytes, self.widths, self.sparse)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -22,7 +22,7 @@ DOCUMENTS = (*STORE_MARKS, ".zattrs", ".zmetadata")
 """Names of the files with metadata."""
 
 ABSENT = (FileNotFoundError, NotADirectoryError, KeyError)
-"""What file systems say where nothing is; that of archives says KeyError before fsspec 2026.7."""
+"""Errors of file systems where nothing is; that of archives says KeyError before fsspec 2026.7."""
 
 NETCDF = (".nc", ".nc4", ".cdf")
 """Endings of netCDF files, which xarray reads."""

@@ -1,4 +1,4 @@
-"""What is at a path or URL: arrays and groups of Zarr, and the matrices in them as row blocks.
+"""Arrays and groups of Zarr at a path or URL, and the matrices in them as row blocks.
 
 Law: opening reads metadata, coordinates and row pointers only; the matrix itself is read by the blocks.
 """
@@ -38,7 +38,7 @@ from dlatent.stores.sparse import open_csr
 from dlatent.stores.temporary import put_back
 
 Node: TypeAlias = "ZarrArray | zarr.Group"
-"""What is at a place in a Zarr store."""
+"""An array or a group of a Zarr store."""
 
 MOST_BYTES = 1 << 50
 """No matrix is larger; the list of its blocks alone would fill the memory."""

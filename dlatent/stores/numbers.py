@@ -78,7 +78,7 @@ def inexact(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 INEXACT = "the integer {value} is beyond 2⁵³, where float64 is not exact; store it as a real number to have it rounded"
-"""What is said of an integer that would change."""
+"""Message for an integer that would change."""
 
 
 def as_float64(values: npt.NDArray[Any], place: Callable[[int], str], refusal: str) -> npt.NDArray[np.float64]:

@@ -21,7 +21,7 @@ BLOCKS_WANTED, BLOCKS_TOGETHER = 16, 4
 the smallest, into fewer: from three on into multiples of the second, so that two or four workers get equally many."""
 ENTRIES_PER_COLUMN = 16
 ROW_SLACK = 1 / 32
-"""What is added to a default size, as blocks end with a whole row: without it a few rows would be left for one more."""
+"""Slack of a default size, as blocks end with a whole row: without it a few rows would be left for one more."""
 
 POINTER_BYTES = 4
 STRETCH = 8
@@ -120,7 +120,7 @@ def sized_sparse_bounds(
     block_bytes: int | None,
     place: str,
 ) -> list[tuple[int, int, int, int]]:
-    """The same of so many entries: of `block_bytes`, or (None) of the default size, and as equal as the rows allow."""
+    """Row blocks of so many entries, of `block_bytes` or (None) the default size, and as equal as the rows allow."""
     total = sparse_bytes(shape[0], entries, entry_bytes)
     # Enough entries a column to repay a statistic of all columns.
     least = max(SMALLEST_BLOCK, ENTRIES_PER_COLUMN * shape[1] * entry_bytes)

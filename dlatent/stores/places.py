@@ -97,7 +97,7 @@ def _places(data: Any) -> Iterator[str]:
 
 
 def _behind(value: Any) -> Any:
-    """What the wrappers of xarray and Dask around an array stand before."""
+    """The array in the wrappers of xarray and Dask."""
     for _ in range(MOST_WRAPPERS):
         if is_zarr(value) or hasattr(value, "__dask_graph__"):
             return value

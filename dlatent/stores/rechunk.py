@@ -42,7 +42,7 @@ TEXT_BYTES = 512
 
 @dataclass(frozen=True)
 class RechunkReport:
-    """What was written.
+    """Report of a rewritten store.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def rechunk(
     Returns
     -------
     RechunkReport
-        What was written.
+        Report of a rewritten store.
 
     Raises
     ------

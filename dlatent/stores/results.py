@@ -146,7 +146,7 @@ def _decoded_bytes(array: ZarrArray) -> int:
 
 
 def _described(array: ZarrArray) -> Variable:
-    """What the metadata say of a variable, with one number in the place of all values."""
+    """A variable from its metadata, with one number in the place of all values."""
     kept = array.attrs.get(_DTYPE)
     dtype = np.dtype(str(kept)) if kept is not None else array.dtype if array.dtype.kind not in "OT" else np.dtype("U1")
     return Variable(_dims(array), np.broadcast_to(np.zeros((), dtype), array.shape))

@@ -243,7 +243,7 @@ def lent(source: BlockSource) -> bool:
 
 
 def owned(source: BlockSource) -> BlockSource:
-    """The same rows, which nobody else can change: those that are lent are copied."""
+    """Return the rows, copied where somebody else could change them."""
     if not lent(source):
         return source
     values = source.values if isinstance(source, ArrayRows) else source.load()

@@ -30,7 +30,7 @@ class Variable:
 
 
 class Kind(NamedTuple):
-    """What values are: numpy's letters, in words, and the smallest of a model where all are finite numbers."""
+    """A kind of values: numpy's letters, a description, and the smallest of a model where all are finite numbers."""
 
     letters: str
     description: str

@@ -29,7 +29,7 @@ END = "\x1e"
 
 
 def separator(name: str) -> str:
-    """What is between the fields of a file of text."""
+    """Return the separator of the fields of a text file."""
     return "\t" if ".tsv" in name.lower() else ","
 
 
@@ -108,8 +108,7 @@ class _Records(io.RawIOBase):
         return count
 
     def _checked(self, text: str, *, last: bool) -> bytes:
-        """What of whole lines belongs to a row that goes on behind them, as quotes may hide separators and ends of
-        lines; by the rules that pandas has for them."""
+        """The rest of some lines that belongs to an unfinished row, by the rules of pandas for quotes."""
         lines = list(io.StringIO(text, newline=""))
         records, begin, end = csv.reader([*lines, END], delimiter=self._separator), 0, len(lines)
         try:

@@ -162,7 +162,7 @@ def remove(place: Path) -> None:
 
 
 def _left(path: Path, tag: str) -> Iterator[Path]:
-    """What lies beside `path` under its name and a tag."""
+    """The paths beside `path` with its name and a tag."""
     prefix = f".{path.name}{PARTIAL}{tag}"
     with contextlib.suppress(OSError):
         yield from sorted(path.parent / name for name in os.listdir(path.parent) if name.startswith(prefix))

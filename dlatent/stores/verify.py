@@ -39,7 +39,7 @@ OPENED: dict[str, Callable[[Any], Any]] = {
     PRECISION: open_precision,
     GRAPH: open_graph,
 }
-"""What opens each kind of store, and refuses one that lacks an array or contradicts itself."""
+"""Functions that open each kind of store, and refuse one that lacks an array or contradicts itself."""
 
 READ_SECONDS, READ_BYTES = 3.0, 10**9
 """A process that probes a store reads until it has spent so long, or has read so much."""
@@ -47,7 +47,7 @@ READ_SECONDS, READ_BYTES = 3.0, 10**9
 
 @dataclass
 class VerifyReport:
-    """What was read of a store, and what of it is damaged.
+    """Report of the reading of a store, with its damages.
 
     Parameters
     ----------

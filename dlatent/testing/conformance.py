@@ -37,7 +37,7 @@ TIGHT, HEIGHT = 1e-5, 1e-9
 
 
 class Values(NamedTuple):
-    """What a fit found: loadings (K, D), mean (D,), noise variances, and the log-likelihood."""
+    """Values of a fit: loadings (K, D), mean (D,), noise variances, and the log-likelihood."""
 
     components: Array
     mean: Array
@@ -89,11 +89,11 @@ class Preset:
         return model.transform(self.data(features))
 
     def mean_score(self, model: Any) -> tuple[float, Array]:
-        """What `score` says, and the log-likelihoods that it should be the mean of."""
+        """Return `score`, and the log-likelihoods that it should be the mean of."""
         return model.score(self.features), model.score_samples(self.features)
 
     def diagonal(self, model: Any) -> Array:
-        """What is diagonal and increasing along the published axes (K, K): the covariance of a complete sample."""
+        """Return the covariance of a complete sample (K, K), diagonal and increasing along the published axes."""
         rows = np.where(np.isnan(self.features), model.mean_, self.features) if self.incomplete else self.features
         covariance: Array = model.posterior(rows, *self.labels)["covariance"].values
         return covariance if covariance.ndim == 2 else covariance[0]
@@ -155,7 +155,7 @@ class Preset:
         return rows, {"missing": "unstored"} if self.incomplete else {}
 
     def reordered(self, order: Any) -> Preset:
-        """The same samples in another order."""
+        """Return the preset with its samples in another order."""
         targets = None if self.targets is None else np.asarray(self.targets)[order]
         graph = None if self.graph is None else self.graph[order][:, order]
         return replace(self, features=self.features[order], targets=targets, graph=graph)
@@ -287,7 +287,7 @@ class Conformance:
         assert (peaks > 0).all()
 
     def test_saved_is_loaded(self, preset: Preset) -> None:
-        """What a loaded model computes has the bits of the saved one; a path that is taken is refused."""
+        """A loaded model computes the bits of the saved one; a path that is taken is refused."""
         model = preset.fitted
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/model.zarr"

@@ -195,7 +195,7 @@ def test_clusters_far_apart_are_fitted_as_by_themselves(kind, own_noise, seed):
     expected = 0.0
     for c in range(3):
         own = x[labels == c]
-        # The floor is a part of the variance of all rows, which is larger.
+        # The floor is a fraction of the variance of all rows, which is larger.
         floor = float(np.median(1e-8 * x.var(axis=0) / own.var(axis=0)))
         expected += kind(2, tol=1e-12, noise_floor=floor).fit(own).log_likelihood_ + len(own) * np.log(len(own) / 300)
     assert model.log_likelihood_ == pytest.approx(expected, rel=1e-6)

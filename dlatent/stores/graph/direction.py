@@ -27,7 +27,7 @@ WAYS_OUT = (
     "'common_neighbours' (two samples that point to a common third one, or to which one points, are joined), or "
     "'undirected' where each edge is given in one of its two orders only"
 )
-"""What to do about edges that are not symmetric."""
+"""Hint for edges that are not symmetric."""
 
 ONE_WEIGHT = "give an edge that is there in both orders one weight, or pass direction='symmetrise', which adds them"
 

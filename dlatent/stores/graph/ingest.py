@@ -54,7 +54,7 @@ MOST_PAIRS = 10**9
 
 @dataclass(frozen=True)
 class GraphReport:
-    """What was written of a graph.
+    """Report of a written graph.
 
     Parameters
     ----------

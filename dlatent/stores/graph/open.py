@@ -191,12 +191,12 @@ NO_LIST = "which is a matrix: scipy.sparse, Dask, a Zarr store with a csr_matrix
 
 
 def named(graph: Any) -> str:
-    """What edges are called in messages before they are open."""
+    """Return the name of edges in messages before they are open."""
     return os.fspath(graph) if isinstance(graph, str | os.PathLike) else f"edges of type {type(graph).__qualname__}"
 
 
 def located(graph: Any, weights: npt.ArrayLike | None, missing_chunks: MissingChunks = "raise") -> Any:
-    """What a path or URL names, if it is a matrix: a node of a Zarr store or a scipy.sparse matrix; else the input.
+    """Open the matrix at a path or URL, a node of a Zarr store or a scipy.sparse matrix; return any other input.
 
     Nodes are read strictly, as those of `open_node`.
 

@@ -51,7 +51,7 @@ SPARSE = ("csr_matrix", "csc_matrix")
 
 @dataclass(frozen=True)
 class ReorderReport:
-    """What was written in a new order.
+    """Report of a store that was written in a new order.
 
     Parameters
     ----------

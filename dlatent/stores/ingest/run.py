@@ -33,7 +33,7 @@ BLOCK_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What an ingest did.
+    """Report of an ingest.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ def _check_present(wanted: Sequence[str], names: list[str], place: str) -> None:
 WAYS = (
     "name the columns of features (features=, --features), or this one as names of rows (ids=) or labels (labels=), or "
 )
-"""What else a column of features may be."""
+"""Hint for a column of features that is not numeric."""
 
 
 def _numbers(column: Any, name: str, start: int, ways: str = "") -> npt.NDArray[np.float64]:
