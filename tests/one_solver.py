@@ -12,5 +12,5 @@ from dlatent.solvers.planner import SOLVERS
 @contextmanager
 def only_solver(name: str) -> Iterator[None]:
     """The planner knows the solver of this name and no other."""
-    with mock.patch("dlatent.solvers.planner.SOLVERS", {name: SOLVERS[name]}):
+    with mock.patch.dict(SOLVERS, {name: SOLVERS[name]}, clear=True):
         yield

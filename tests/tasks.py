@@ -11,6 +11,8 @@ from dlatent.gaussian.views import Arrangement
 from dlatent.operators.kernels import Kernel
 from dlatent.passes import Resources
 from dlatent.solvers import planner
+from dlatent.solvers.kernel.landmarks import KERNEL_SOLVERS
+from dlatent.solvers.mixture.solver import MIXTURE_SOLVERS
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.task import Between, DataSize, Family, KernelFeatures, Task
 
@@ -120,5 +122,6 @@ class Paper:
 
 
 def make_plan(paper: Paper, machine: Resources, solver: str = "auto") -> Plan:
-    """The plan of a fit on paper."""
-    return planner.make_plan(replace(paper.task, solver=solver), machine)
+    """The plan of a fit on paper, among all solvers."""
+    solvers = planner.SOLVERS | KERNEL_SOLVERS | MIXTURE_SOLVERS
+    return planner.make_plan(replace(paper.task, solver=solver), machine, solvers)

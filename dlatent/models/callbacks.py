@@ -10,13 +10,15 @@ from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dlatent.engine.session import PassRecord, Session
 from dlatent.errors import DataError
-from dlatent.solvers.lle.fit import LocalPlan
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.solution import Iteration
+
+if TYPE_CHECKING:
+    from dlatent.solvers.lle.fit import LocalPlan
 
 
 class Callback:

@@ -34,7 +34,7 @@ from dlatent.models.map_rows import GraphFilter, RowsRun, open_edges
 from dlatent.models.table import table_fields, table_task
 from dlatent.models.task import FitTask
 from dlatent.operators.sample_precision import SmoothFilter
-from dlatent.solvers.smoothing.selection import CANDIDATES
+from dlatent.solvers.smoothing.selection import CANDIDATES, with_smoothing
 from dlatent.solvers.solution import Solution
 from dlatent.solvers.task import Between, Relation
 
@@ -58,7 +58,8 @@ def smoothed(model: Any, task: FitTask, graph: GraphLike) -> FitTask:
         return task
     edges = open_edges(graph, task.source)
     if isinstance(strength, str):
-        return replace(task, between=Between(edges, None, hops, len(CANDIDATES)))
+        between = Between(edges, None, hops, len(CANDIDATES))
+        return replace(task, between=between, prepared=with_smoothing)
     relation = Relation(SmoothFilter(float(strength), hops), edges.samples)
     return replace(task, between=Between(edges, relation, hops))
 

@@ -39,6 +39,7 @@ from dlatent.models.table import table_fields, task_of, with_targets
 from dlatent.models.task import FitTask
 from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
 from dlatent.passes import Run
+from dlatent.solvers.kernel.landmarks import KERNEL_SOLVERS
 from dlatent.solvers.solution import Solution
 from dlatent.solvers.task import KernelFeatures
 from dlatent.stores.atomic import require_writable
@@ -68,7 +69,6 @@ def kernel_task(estimator: Any, source: DataSource) -> FitTask:
     kernel, components = kernel_of(estimator), int(estimator.n_components)
     place, dtype = os.fspath(estimator.kernel_store or ""), np.dtype(estimator.kernel_dtype)
     rows = () if kernel.name == "precomputed" else source.blocks
-
     features = KernelFeatures(
         kernel,
         dimension_of(estimator, kernel, source),
@@ -84,6 +84,7 @@ def kernel_task(estimator: Any, source: DataSource) -> FitTask:
     return replace(
         task_of(estimator, source, specification, fitted_kernel),
         kernel=features,
+        solvers=KERNEL_SOLVERS,
         # Features that are never written down are summed about nothing.
         shift=lambda session, observed: np.zeros(0),
     )

@@ -35,7 +35,7 @@ from dlatent.models.model import Model
 from dlatent.models.row_methods import mapped
 from dlatent.models.table import table_task, warmed
 from dlatent.models.task import FitTask
-from dlatent.solvers.mixture.solver import Mixtures
+from dlatent.solvers.mixture.solver import MIXTURE_SOLVERS, Mixtures
 from dlatent.solvers.solution import Solution
 
 
@@ -149,8 +149,10 @@ class PPCAMixture(Model[Mixture]):
                 "components of the mixture"
             )
         # One component is PPCA, or factor analysis.
-        family = Mixtures(mixtures, starts) if mixtures > 1 else None
-        return warmed(replace(task, fitted=fitted_mixture, family=family), self)
+        task = replace(task, fitted=fitted_mixture)
+        if mixtures > 1:
+            task = replace(task, family=Mixtures(mixtures, starts), solvers=MIXTURE_SOLVERS)
+        return warmed(task, self)
 
     fit, plan = fit_methods.fit, fit_methods.plan
     bic, aic = row_methods.bic, row_methods.aic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
@@ -51,13 +51,13 @@ from dlatent.gaussian.views import count_empty_rows
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.inputs import PathLike, outside
-from dlatent.passes import Pass
+from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import lost_digits, require_sound
 from dlatent.solvers.evidence import with_evidence
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.planner import SOLVERS, make_plan
-from dlatent.solvers.smoothing.selection import with_smoothing
 from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solver
 from dlatent.solvers.task import Task
 from dlatent.stores.places import read_places, require_apart
 
@@ -92,6 +92,8 @@ class FitTask(Task):
     ----------
     source : the data.
     fitted : makes the fitted model of the task and its solution.
+    solvers : those among which the plan chooses.
+    prepared : makes of the task the one that is solved, with passes over the data.
     targets : those of the samples, with their encoding.
     extra_places : where what is no source is read from.
     shift : the mean about which the first sums are made.
@@ -102,6 +104,8 @@ class FitTask(Task):
 
     source: DataSource
     fitted: Callable[[FitTask, Solution], FittedModel]
+    solvers: Mapping[str, Solver] = field(default_factory=lambda: SOLVERS)
+    prepared: Callable[[FitTask, Plan, Run], FitTask] | None = None
     targets: EncodedTargets | None = None
     extra_places: tuple[str, ...] = ()
     shift: Callable[[Session, bool], Array] | None = None
@@ -133,7 +137,7 @@ class FitTask(Task):
 def plan(task: FitTask, client: Where) -> Plan:
     """The plan of a fit."""
     with connect(task.source, client=client, graph=task.graph, planned=True) as session:
-        return make_plan(task.within(session), session.available)
+        return make_plan(task.within(session), session.available, task.solvers)
 
 
 def run(task: FitTask, options: FitRun, model: M) -> M:
@@ -157,31 +161,32 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
         task = task.within(session)
         if task.start is not None and checkpoint is not None:
             raise DataError("warm_start=True goes on from parameters that no checkpoint holds; leave out one of both")
-        plan = make_plan(task, session.available)
+        plan = make_plan(task, session.available, task.solvers)
         if checkpoint is not None:
             require_apart(checkpoint, *task.places)
         data = {"data": source, "targets": task.targets, "graph": task.graph}
         choices = {name: getattr(plan, name) for name in CHOICES}
         journal = opened.enter_context(checkpointed(checkpoint, options.resume, model, data, choices, session))
         if journal is not None:
-            session.journal, plan = journal, _with_choices(plan, session, journal.choices)
+            session.journal, plan = journal, _with_choices(task, plan, session, journal.choices)
         session.keep(plan.cache_bytes)
         if not task.refuse_zero_rows and not task.missing:
             session.count = task.count
-        solver, listeners = SOLVERS[plan.solver], Listeners(callbacks, plan)
+        solver, listeners = task.solvers[plan.solver], Listeners(callbacks, plan)
         with listeners.told():
             if task.earlier is not None:
                 shift = task.earlier.shift
             else:
                 shift = (task.shift or initial_mean)(session, solver.observed)
             session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
-            if task.between is not None and task.between.candidates:
-                task = with_smoothing(task, plan, session.run)
+            if task.prepared is not None:
+                task = task.prepared(task, plan, session.run)
             limited = task.limited(plan.max_rank, solver.most)
             solution = solver.fit(limited, plan, shift, session.run, listeners.on_iteration)
             require_sound(solution)
             lost = lost_digits(solution, shift)
-            solution = _with_prior(solution, task)
+            if task.prior != "ml" and not task.missing and task.targets is None:
+                solution = _with_prior(solution, task)
             if task.weighted:  # of samples solvers count the sum of the weights
                 rows = source.shape[0]
                 solution = replace(solution, samples=rows, view_samples=(rows,))
@@ -208,17 +213,16 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
     return model
 
 
-def _with_choices(plan: Plan, session: Session, choices: dict[str, Any]) -> Plan:
+def _with_choices(task: FitTask, plan: Plan, session: Session, choices: dict[str, Any]) -> Plan:
     """The plan with the choices that a checkpoint has kept."""
     if {name: getattr(plan, name) for name in CHOICES} == choices:
         return plan
-    return replace(make_plan(replace(plan.task, solver=choices["solver"]), session.available), **choices)
+    chosen = make_plan(replace(task, solver=choices["solver"]), session.available, task.solvers)
+    return replace(chosen, **choices)
 
 
 def _with_prior(solution: Solution, task: FitTask) -> Solution:
     """The solution with a prior of the loadings, from the maximum of the likelihood of complete samples."""
-    if task.prior == "ml" or task.missing or task.targets is not None:
-        return solution
     weights, relation = task.source.weights, task.relation
     samples = solution.samples if weights is None else weights.sum()
     count = float(samples if relation is None else relation.rank)

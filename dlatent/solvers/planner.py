@@ -1,6 +1,7 @@
 """Which solver fits: of those that can serve the cheapest whose memory is there.
 
-Nothing depends on a fixed number of features, and no solver is known by name.  A new one is a file and a line here.
+Nothing depends on a fixed number of features, and no solver is known by name.  A new one for tables is a file and a
+line here.
 """
 
 from __future__ import annotations
@@ -12,47 +13,31 @@ from dataclasses import replace
 from dlatent.errors import PlanError
 from dlatent.passes import Resources
 from dlatent.solvers.gram import GramSolver
-from dlatent.solvers.kernel.landmarks import LandmarksSolver
-from dlatent.solvers.kernel.solver import MemorySolver, RecomputedSolver, StoredSolver
 from dlatent.solvers.missing.solver import AcceleratedEMSolver
-from dlatent.solvers.mixture.solver import MixtureSolver
 from dlatent.solvers.moments.solver import CovarianceSolver, KrylovSolver
 from dlatent.solvers.plan import Plan, size, till_pause
-from dlatent.solvers.solver import DEMANDS, FEW, Solver
+from dlatent.solvers.solver import DEMANDS, FEW, Solver, by_name
 from dlatent.solvers.task import KernelFeatures, Task
 
-SOLVERS: dict[str, Solver] = {
-    solver.name: solver()
-    for solver in (
-        CovarianceSolver,
-        KrylovSolver,
-        GramSolver,
-        AcceleratedEMSolver,
-        MemorySolver,
-        RecomputedSolver,
-        StoredSolver,
-        LandmarksSolver,
-        MixtureSolver,
-    )
-}
-"""By their names, in the order in which messages name them."""
+SOLVERS = by_name(CovarianceSolver, KrylovSolver, GramSolver, AcceleratedEMSolver)
+"""Those of tables; models of other features or families bring their own."""
 
 HELPS = 0.95
 """Part of the memory that a remedy may still need to be named in a refusal."""
 
 
-def make_plan(task: Task, machine: Resources) -> Plan:
+def make_plan(task: Task, machine: Resources, solvers: Mapping[str, Solver] = SOLVERS) -> Plan:
     """Choose the cheapest solver that fits, or the one asked for; PlanError with a hint where nothing fits."""
     family = {} if task.family is None else {task.family.name: task.family.why}
     asked = family | {demand: why for demand, (there, why) in DEMANDS.items() if there(task)}
-    why_not = {name: _why_not(each, task, asked) for name, each in SOLVERS.items()}
-    plans = {name: SOLVERS[name].plan(task, machine) for name, reason in why_not.items() if reason is None}
+    why_not = {name: _why_not(each, task, asked) for name, each in solvers.items()}
+    plans = {name: solvers[name].plan(task, machine) for name, reason in why_not.items() if reason is None}
     wanted = [plan for name, plan in plans.items() if task.solver in ("auto", name)]
     if not wanted:
         raise PlanError(_unserved(task, why_not))
     usable = [plan for plan in wanted if _filled(plan) <= 1.0]
     if not usable:
-        raise PlanError(_refusal(task, machine, wanted))
+        raise PlanError(_refusal(task, machine, wanted, solvers))
     best, after = min(usable, key=lambda plan: plan.work), int(task.head == "auto")
     return replace(
         best,
@@ -119,11 +104,11 @@ def _unserved(task: Task, why_not: Mapping[str, str | None]) -> str:
     )
 
 
-def _refusal(task: Task, machine: Resources, wanted: Iterable[Plan]) -> str:
+def _refusal(task: Task, machine: Resources, wanted: Iterable[Plan], solvers: Mapping[str, Solver]) -> str:
     needs = "; ".join(f"solver {plan.solver} needs {_excess(plan)}" for plan in wanted)
     now, changes = min(map(_filled, wanted)), list[tuple[float, str]]()
     for change, other in _changes(task):
-        need = min(_filled(SOLVERS[plan.solver].plan(other, machine)) for plan in wanted)
+        need = min(_filled(solvers[plan.solver].plan(other, machine)) for plan in wanted)
         if need < HELPS * now:
             changes.append((need, change))
     helping = [change for _, change in sorted(changes)]  # what helps most first

@@ -44,7 +44,7 @@ asks, and why others are none."""
 
 
 class Solver(ABC):
-    """One way to fit a model, listed in `planner`.
+    """One way to fit a model.
 
     Parameters
     ----------
@@ -74,3 +74,8 @@ class Solver(ABC):
     @abstractmethod
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum; `shift` (D,) is a point near the mean of the features, about which sums are taken."""
+
+
+def by_name(*solvers: type[Solver]) -> dict[str, Solver]:
+    """Solvers among which a plan chooses, in the order in which messages name them."""
+    return {solver.name: solver() for solver in solvers}

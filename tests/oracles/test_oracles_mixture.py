@@ -14,7 +14,7 @@ from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
 from dlatent.gaussian.specification import Specification, View
-from dlatent.solvers.mixture.solver import Mixtures, MixtureSolver
+from dlatent.solvers.mixture.solver import MIXTURE_SOLVERS, Mixtures, MixtureSolver
 from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
@@ -157,7 +157,7 @@ def by_the_route(data, specification):
     model = PPCAMixture(specification.n_components, 1, tol=1e-13, max_iter=300, noise_floor=1e-6)
     task = replace(model._task(open_data(data)), specification=specification, family=Mixtures(1, 2))
     with connect(task.source, client="serial") as session:
-        plan = make_plan(task, session.available)
+        plan = make_plan(task, session.available, MIXTURE_SOLVERS)
         return MixtureSolver().fit(task, plan, data.mean(axis=0), session.run)
 
 

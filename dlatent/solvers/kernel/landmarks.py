@@ -16,13 +16,22 @@ from dlatent.operators.kernels import LandmarkMap
 from dlatent.passes import Pass, Resources, Run
 from dlatent.solvers.diagnostics import make_solution
 from dlatent.solvers.gram import tightened
-from dlatent.solvers.kernel.solver import kernel_features, kernel_seconds, sample_size, settled, survey
+from dlatent.solvers.kernel.solver import (
+    MemorySolver,
+    RecomputedSolver,
+    StoredSolver,
+    kernel_features,
+    kernel_seconds,
+    sample_size,
+    settled,
+    survey,
+)
 from dlatent.solvers.moments.maximum import gram_products
 from dlatent.solvers.moments.solver import CovarianceSolver
 from dlatent.solvers.moments.subspace import search
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.solution import Report, Solution
-from dlatent.solvers.solver import Solver
+from dlatent.solvers.solver import Solver, by_name
 from dlatent.solvers.task import Task
 
 
@@ -82,6 +91,9 @@ class LandmarksSolver(Solver):
         weights = spanned.combinations, offset, inside.root @ mean
         features = KernelMap(inside.kernel, rows, *weights, length, dimension, error)
         return replace(solution, parameters=spanned.parameters, features=features)
+
+
+KERNEL_SOLVERS = by_name(MemorySolver, RecomputedSolver, StoredSolver, LandmarksSolver)
 
 
 def _landmarks(task: Task, run: Run) -> tuple[LandmarkMap, int]:

@@ -47,7 +47,7 @@ from dlatent.solvers.mixture.statistics import (
 )
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.solution import History, Report, Solution
-from dlatent.solvers.solver import Solver
+from dlatent.solvers.solver import Solver, by_name
 from dlatent.solvers.task import DataSize, Family, Task
 
 SUBSET_BYTES = 16 * 2**20
@@ -154,6 +154,9 @@ class MixtureSolver(Solver):
             _advice(mixture, np.array(at_floor), variances, count, em.history, task, converged=converged),
             weights=mixture.weights,
         )
+
+
+MIXTURE_SOLVERS = by_name(MixtureSolver)
 
 
 def subset_rows(task: Task) -> int:
