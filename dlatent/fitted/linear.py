@@ -123,7 +123,17 @@ class Linear(FittedModel):
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together.  Errors: StoreError."""
-        _check_specification(self.specification)
+        sizes, views, patterns = self.specification.sizes, range(len(self.views)), self.patterns
+        if min(sizes, default=0) < 1:
+            raise StoreError(f"the views have {sizes} features")
+        if self.specification.n_components < 1:
+            raise StoreError("the model has no component")
+        named = {view for pattern in patterns for view in pattern}
+        in_order = all(pattern and list(pattern) == sorted(set(pattern)) for pattern in patterns)
+        if not in_order or named != set(views) or len(set(patterns)) != len(patterns):
+            raise StoreError(
+                f"the patterns {patterns} do not say which of {len(views)} views samples have, each once, in order"
+            )
         spread, (features, k) = self.loadings_covariance, self.loadings.shape
         if self.common_loadings_covariance is not None:
             spread = self.common_loadings_covariance[None]
@@ -290,18 +300,3 @@ class JointGaussian(LinearGaussian):
         if list(self.labels.views) != self.views.tolist()[: len(self.view_sizes)]:
             raise StoreError(f"the views are {self.views.tolist()}, and their labels those of {[*self.labels.views]}")
         super().__post_init__()
-
-
-def _check_specification(specification: Specification) -> None:
-    """Refuse views and patterns that no model has.  Errors: StoreError."""
-    if min(specification.sizes, default=0) < 1:
-        raise StoreError(f"the views have {specification.sizes} features")
-    if specification.n_components < 1:
-        raise StoreError("the model has no component")
-    known, patterns = range(len(specification.views)), specification.patterns
-    named = {view for pattern in patterns for view in pattern}
-    in_order = all(pattern and list(pattern) == sorted(set(pattern)) for pattern in patterns)
-    if not in_order or named != set(known) or len(set(patterns)) != len(patterns):
-        raise StoreError(
-            f"the patterns {patterns} do not say which of {len(known)} views samples have, each once, in order"
-        )

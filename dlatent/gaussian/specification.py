@@ -102,12 +102,6 @@ class Specification:
         """Where each noise group begins in the stacked feature vector."""
         return [at.start for at in self.group_slices]
 
-    @property
-    def group_patterns(self) -> tuple[tuple[int, ...], ...]:
-        """The patterns as numbers of noise groups instead of views."""
-        places = self.noise_slices
-        return tuple(tuple(g for v in p for g in range(places[v].start, places[v].stop)) for p in self.patterns)
-
     @cached_property
     def noise_slices(self) -> tuple[slice, ...]:
         """Position of each view in the vector of noise variances."""

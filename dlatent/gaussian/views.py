@@ -46,10 +46,14 @@ class Arrangement:
 
 def observed(block: Block, patterns: Patterns, arrangement: Arrangement | None) -> list[Parts | None]:
     """For each pattern the views of those rows of the block that have it; None where sorted samples have another."""
-    if arrangement is None:
-        return [_with_targets(block, p, at) for p, at in zip(patterns, row_patterns(block, patterns), strict=True)]
-    seen, parts = sorted_views(block, patterns, arrangement)
-    return [parts if pattern == seen else None for pattern in patterns]
+    if arrangement is not None:
+        seen, views = sorted_views(block, patterns, arrangement)
+        return [views if pattern == seen else None for pattern in patterns]
+    parts = list[Parts | None]()
+    for pattern, rows in zip(patterns, row_patterns(block, patterns), strict=True):
+        features, targets = take(block.features, rows), block.targets if 1 in pattern else None
+        parts.append((features,) if targets is None else (features, take(targets, rows)))
+    return parts
 
 
 def sorted_views(block: Block, patterns: Patterns, arrangement: Arrangement) -> tuple[tuple[int, ...], Parts]:
@@ -92,11 +96,6 @@ def by_pattern(
 def counted(parts: Parts, weights: Array | None) -> float:
     """How many rows there are, each as often as its weight says."""
     return float(parts[0].shape[0] if weights is None else weights.sum())
-
-
-def _with_targets(block: Block, pattern: tuple[int, ...], rows: np.ndarray | None) -> Parts:
-    features = take(block.features, rows)
-    return (features, take(block.targets, rows)) if block.targets is not None and 1 in pattern else (features,)
 
 
 def cut(features: Features, pattern: tuple[int, ...], arrangement: Arrangement) -> Parts:

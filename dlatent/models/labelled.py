@@ -55,10 +55,6 @@ def unwrap(
     or a data frame of which some columns only are named by texts.
     """
     places = read_places(data)  # before xarray has loaded them
-    return replace(_unwrap(data, dim, weights, known), places=places)
-
-
-def _unwrap(data: Any, dim: str | None, weights: xr.DataArray | None, known: Grid | None) -> Unwrapped:
     if isinstance(data, str | os.PathLike) and (dim is not None or (known is not None and not known.plain)):
         data = _opened(data)
     data = as_frame(data)
@@ -66,9 +62,13 @@ def _unwrap(data: Any, dim: str | None, weights: xr.DataArray | None, known: Gri
         raise DataError("a DataTree has many tables; give the Dataset of one of its nodes, as tree[path].to_dataset()")
     if isinstance(data, xr.Dataset):
         data = _only_variable(data, dim, known)
-    if not isinstance(data, xr.DataArray):
-        _require_unlabelled(data, dim, weights, known)
-        return _unwrap_frame(data) if is_frame(data) else Unwrapped(data, None, None)
+    if isinstance(data, xr.DataArray):
+        return replace(_unwrap_array(data, dim, weights, known), places=places)
+    _require_unlabelled(data, dim, weights, known)
+    return replace(_unwrap_frame(data), places=places) if is_frame(data) else Unwrapped(data, None, None, places)
+
+
+def _unwrap_array(data: xr.DataArray, dim: str | None, weights: xr.DataArray | None, known: Grid | None) -> Unwrapped:
     for labelled in (data, weights):
         require_decoded(labelled)
     renamed = _renamed(data, dim, known)

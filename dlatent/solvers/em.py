@@ -44,7 +44,10 @@ def with_floors(middle: Moments, task: Task) -> tuple[Specification, Array]:
     groups = len(specification.group_sizes)
     if groups != len(specification.views):
         middle = middle._replace(spare_size=np.zeros(groups), spare_energy=np.zeros(groups))
-    variances = view_variances(middle, specification.group_sizes, specification.group_patterns)
+    # The patterns as numbers of noise groups instead of views.
+    at = [range(each.start, each.stop) for each in specification.noise_slices]
+    patterns = tuple(tuple(group for view in pattern for group in at[view]) for pattern in specification.patterns)
+    variances = view_variances(middle, specification.group_sizes, patterns)
     return specification.with_floors(noise_floors(task, variances, middle.shift)), variances
 
 

@@ -74,32 +74,28 @@ def open_data(
         raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
     if isinstance(data, DataSource):
         return data
-    source = _open(data, block_bytes, dims, missing_chunks)
-    return replace(source, places=(*read_places(data), *source.places))
-
-
-def _open(
-    data: Any, block_bytes: int | None, dims: tuple[str, str] | None, missing_chunks: MissingChunks
-) -> DataSource:
+    values: Any = data
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".h5ad") and os.path.isfile(data):
-        data = read_lazily(data)
-    if is_annotated(data):
-        matrix, labels = annotated_matrix(data)
-        return replace(open_data(matrix, block_bytes=block_bytes), labels=labels)
-    if isinstance(data, (str, os.PathLike)) or is_zarr(data):
+        values = read_lazily(data)
+    labels = AxisLabels() if dims is None else AxisLabels(dims)
+    if isinstance(values, np.ndarray):
+        source = open_numpy(values, block_bytes, labels)
+    elif is_annotated(values):
+        matrix, labels = annotated_matrix(values)
+        source = replace(open_data(matrix, block_bytes=block_bytes), labels=labels)
+    elif isinstance(values, (str, os.PathLike)) or is_zarr(values):
         from dlatent.stores.nodes import open_stored  # Zarr, which arrays do not need
 
-        return open_stored(data, block_bytes, dims, missing_chunks)
-    labels = AxisLabels() if dims is None else AxisLabels(dims)
-    if isinstance(data, np.ndarray):
-        return open_numpy(data, block_bytes, labels)
-    if sp.issparse(data):
-        return open_scipy(data, block_bytes, labels)
-    if is_dask_array(data):
-        return open_dask(data, labels)
-    if isinstance(data, (list, tuple)) or hasattr(data, "__array__"):
-        return open_numpy(_as_array(data), block_bytes, labels)
-    raise DataError(f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}; give {ACCEPTED}")
+        source = open_stored(values, block_bytes, dims, missing_chunks)
+    elif sp.issparse(values):
+        source = open_scipy(values, block_bytes, labels)
+    elif is_dask_array(values):
+        source = open_dask(values, labels)
+    elif isinstance(values, (list, tuple)) or hasattr(values, "__array__"):
+        source = open_numpy(_as_array(values), block_bytes, labels)
+    else:
+        raise DataError(f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}; give {ACCEPTED}")
+    return replace(source, places=(*read_places(data), *source.places))
 
 
 def _as_array(data: Any) -> npt.NDArray[Any]:

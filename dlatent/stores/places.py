@@ -18,6 +18,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlatent.arrays import DataSource, Graph
 from dlatent.errors import StoreError
 from dlatent.stores.lazy import is_dask_array, is_zarr, read_by
@@ -73,13 +75,15 @@ def _public(url: str) -> str:
 def _places(data: Any) -> Iterator[str]:
     if isinstance(data, (str, os.PathLike)):
         yield os.fspath(data)
+    elif isinstance(data, (DataSource, Graph)):
+        yield from data.places
+    elif data is None or isinstance(data, np.ndarray):
+        return
     elif is_zarr(data):
         from dlatent.stores.checked import place_of, unwrapped  # Zarr, which arrays do not need
 
         store: Any = unwrapped(data.store)
         yield str(store.path) if type(store).__name__ == "ZipStore" else place_of(data)
-    elif isinstance(data, (DataSource, Graph)):
-        yield from data.places
     elif isinstance(data, Mapping) and not hasattr(data, "data_vars"):
         yield from read_places(*data.values())
     elif hasattr(data, "encoding") and type(data).__module__.startswith("xarray"):
