@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from dlatent.solvers.lle.fit import LocalPlan as LocalPlan
     from dlatent.solvers.plan import Duration as Duration
     from dlatent.solvers.plan import Plan as Plan
-    from dlatent.solvers.solution import Iteration as Iteration
+    from dlatent.solvers.solver import Iteration as Iteration
     from dlatent.stores.graph.ingest import GraphReport as GraphReport
     from dlatent.stores.graph.ingest import ingest_graph as ingest_graph
     from dlatent.stores.graph.open import open_graph as open_graph
@@ -96,7 +96,7 @@ _MODULES = {
     **dict.fromkeys(("DataSource", "Graph"), "arrays"),
     **dict.fromkeys(("Duration", "Plan"), "solvers.plan"),
     "LocalPlan": "solvers.lle.fit",
-    "Iteration": "solvers.solution",
+    "Iteration": "solvers.solver",
     "PassRecord": "engine.session",
     "Estimate": "operators.graph_precision",
 }

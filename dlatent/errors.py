@@ -1,8 +1,9 @@
-"""The exceptions and warnings of the library; every text says where and what to do."""
+"""The exceptions and warnings of the library, whose texts say where and what to do; and what an interrupt ends."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 MASK = "***"
 # The second way is that of a password with a / or a quote in it, which should have been encoded; it is no port.
@@ -10,6 +11,7 @@ _USER = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s:]*:(?!\d+(?:/|\s|$))\S*)@")
 _BARE_USER = re.compile(r"(?<![^\s/'\"(\[])[^\s/:@'\"]+:[^\s/@'\"]+@")
 _BARE_QUERY = re.compile(r"(?<=[^\s?])\?[\w.%~-]+=[^\s'\"]*?(?=[:;,.)\]}>'\"]*(?:\s|$))")
 _QUERY = re.compile(r"(://[^\s?]*)\?\S*?(?=[:;,.)\]}>'\"]*(?:\s|$))")
+_ends: list[Callable[[], None]] = []
 
 
 def masked(text: str) -> str:
@@ -92,3 +94,14 @@ class PrecisionWarning(UserWarning):
 def number_of(count: int, one: str, many: str = "") -> str:
     """A number of things in words, such as "1 entry is" and "3 entries are"; `many` is `one` and an s by default."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def on_interrupt(end: Callable[[], None]) -> None:
+    """Call a function whenever work is interrupted."""
+    _ends.append(end)
+
+
+def interrupt() -> None:
+    """End what waits in other threads."""
+    for end in _ends:
+        end()

@@ -10,8 +10,7 @@ from dlatent.fitted.fit import Fit
 from dlatent.fitted.targets import TargetEncoding
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.kernel import KernelMap
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.models.row_methods import encoded
 
 

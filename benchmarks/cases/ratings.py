@@ -95,7 +95,7 @@ def fit(folder: Path, scale: float) -> Row:
     from dlatent import PPCA, open_data
     from dlatent.engine.connect import connect
     from dlatent.gaussian.missing_entries.incomplete import HeldOutRequest, Hiding, block_held_out
-    from dlatent.gaussian.parameters import Parameters
+    from dlatent.gaussian.specification import Parameters
     from dlatent.passes import Pass
     from dlatent.stores.rows import hide_cells
 

@@ -164,9 +164,8 @@ def _block_function(problem: Problem) -> Callable[..., Any]:
     from dlatent.gaussian.kernel import KernelRequest, meet_kernel
     from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries
     from dlatent.gaussian.moments import MomentRequest, block_moments
-    from dlatent.gaussian.parameters import Parameters
     from dlatent.gaussian.products import ProductRequest, block_products
-    from dlatent.gaussian.specification import Specification, View
+    from dlatent.gaussian.specification import Parameters, Specification, View
     from dlatent.operators.kernels import Kernel
 
     features, k, rng = problem.features, problem.components, np.random.default_rng(0)

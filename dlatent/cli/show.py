@@ -20,7 +20,7 @@ from dlatent.engine.session import PassRecord
 from dlatent.errors import masked, number_of
 from dlatent.models.callbacks import Callback
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import Iteration
+from dlatent.solvers.solver import Iteration
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe."""

@@ -22,7 +22,7 @@ from dlatent.engine.fold import Share, Work, halt
 from dlatent.engine.group import Targets, groups_of
 from dlatent.engine.machine import before_pause, cache_share, current_worker, give_back, memory, processors
 from dlatent.engine.task_graph import Layout, Ref, TaskGraph
-from dlatent.interrupts import interrupt
+from dlatent.errors import interrupt
 from dlatent.passes import Resources
 
 OnProgress: TypeAlias = Callable[[int, int], None]

@@ -21,8 +21,7 @@ from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured, owned, read_only, stored
 from dlatent.engine.group import Group
 from dlatent.engine.machine import keep_freed
-from dlatent.errors import DataError, EngineError
-from dlatent.interrupts import interrupt
+from dlatent.errors import DataError, EngineError, interrupt
 from dlatent.order import reduce_tree
 from dlatent.passes import Pass
 

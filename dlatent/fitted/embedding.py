@@ -14,10 +14,9 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Features, Grid, Integers
 from dlatent.containers import check_parts
 from dlatent.errors import StoreError
-from dlatent.fitted.fit import FittedModel, Report
+from dlatent.fitted.fit import FittedModel, Report, Summary
 from dlatent.fitted.grid import grid_attributes, grid_variables, kind_of, of_view, read_grid
 from dlatent.fitted.stored import Values, attribute, part, stored
-from dlatent.fitted.summary import Summary
 from dlatent.stores.joint import Table
 from dlatent.stores.schema import Variable
 

@@ -13,11 +13,10 @@ from dlatent.arrays import Array, BlockSource, Features
 from dlatent.containers import check_parts
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
+from dlatent.fitted.fit import SHARE, Summary
 from dlatent.fitted.linear import Linear
-from dlatent.fitted.room import SHARE
 from dlatent.fitted.rows import Complete, KernelRows
 from dlatent.fitted.stored import Values, attribute, part, stored
-from dlatent.fitted.summary import Summary
 from dlatent.gaussian.kernel import KernelMap
 from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.operators.sparse import stacked

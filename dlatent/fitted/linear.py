@@ -12,16 +12,13 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 from dlatent.errors import StoreError
-from dlatent.fitted.fit import FittedModel
-from dlatent.fitted.heads import Targets
-from dlatent.fitted.labels import FeatureLabels, ViewLabels
+from dlatent.fitted.fit import FittedModel, Summary, component_summaries, noise_summary
+from dlatent.fitted.parts import FeatureLabels, Targets, ViewLabels
 from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Rows, Turned, positive
 from dlatent.fitted.stored import attribute, json_values, part, stored, variables
-from dlatent.fitted.summary import Summary, component_summaries, noise_summary
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.head import Head
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError, StoreError
-from dlatent.fitted.fit import FittedModel
-from dlatent.fitted.labels import FeatureLabels
+from dlatent.fitted.fit import FittedModel, Summary, component_summaries, noise_summary
+from dlatent.fitted.parts import FeatureLabels
 from dlatent.fitted.stored import part, stored
-from dlatent.fitted.summary import Summary, component_summaries, noise_summary
-from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Parameters
 from dlatent.solvers.mixture.statistics import Mixture as MixtureParameters
 from dlatent.solvers.mixture.statistics import MixtureRows
-from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solution
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,7 @@ from dlatent.gaussian.gram import outside_log_likelihoods
 from dlatent.gaussian.kernel import BlockReader, KernelMap
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries import incomplete
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 
 RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their encoded targets (n, L') or None → (n, width) or (n,)."""

@@ -18,7 +18,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array, AxisLabels, Integers
 from dlatent.engine.group import CodedTargets
 from dlatent.errors import DataError
-from dlatent.fitted.room import require_room
+from dlatent.fitted.fit import require_room
 from dlatent.fitted.target_values import (
     as_array,
     distinct_values,

@@ -18,8 +18,7 @@ import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.symmetric import unpacked
 
 TOLERANCE = 1e-12

@@ -15,9 +15,8 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array, Block, Features
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import pattern_sums
-from dlatent.gaussian.specification import Specification, slices_of
+from dlatent.gaussian.specification import Parameters, Specification, slices_of
 from dlatent.gaussian.views import Arrangement, Parts, by_pattern, counted
 from dlatent.operators.sparse import far_mean, rows_about, times
 from dlatent.operators.symmetric import unpacked

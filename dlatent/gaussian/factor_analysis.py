@@ -18,8 +18,7 @@ from dlatent.gaussian.dimension import ROUNDING
 from dlatent.gaussian.maxima import LOW, STILL, Maxima
 from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Maximum, Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Maximum, Parameters, Specification
 from dlatent.gaussian.spectral import SMALLEST_FRACTION, Profile
 
 SMALL = 500

@@ -22,8 +22,7 @@ from dlatent.errors import DataError
 from dlatent.gaussian.canonical import canonical, column_signs
 from dlatent.gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.operators.tall import GrowingColumns, orthonormal, principal_directions
 

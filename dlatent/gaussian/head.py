@@ -19,8 +19,7 @@ from scipy.special import log_softmax
 from dlatent.arrays import Array, Block, Features, Integers, add
 from dlatent.gaussian.classes import FOLDS, ClassSums, discriminants, softmax
 from dlatent.gaussian.expectation import LOG_2PI, posterior_scores
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.views import Arrangement, sorted_views, take
 
 MOST_NUMBERS = 2**20

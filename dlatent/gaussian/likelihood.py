@@ -15,8 +15,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
 from dlatent.gaussian.expectation import LOG_2PI, Projection, near_zero, pattern_projection, posterior_scores
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.views import Arrangement, Parts, Patterns, by_pattern, sorted_views
 from dlatent.operators.sparse import Columns, entries_squared
 

@@ -16,8 +16,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import LOG_2PI, Latent, expect_moments
 from dlatent.gaussian.moments import Moments
-from dlatent.gaussian.parameters import Maximum, Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Maximum, Parameters, Specification
 
 
 def _view_sums(latent: tuple[Latent, ...], specification: Specification, view: int) -> tuple[Array, Array, Array]:

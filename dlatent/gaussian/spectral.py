@@ -16,8 +16,7 @@ import scipy.optimize as opt
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.moments import Moments
-from dlatent.gaussian.parameters import Maximum, Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Maximum, Parameters, Specification
 from dlatent.operators.symmetric import top_eigenpairs, top_eigenvalues
 
 RATIOS = 97

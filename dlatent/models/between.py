@@ -29,7 +29,7 @@ from dlatent.operators.graph_precision import (
 from dlatent.operators.sample_precision import Precision, UserPrecision
 from dlatent.solvers.graph.samples import graph_log_likelihood
 from dlatent.solvers.planner import make_plan
-from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solution
 from dlatent.solvers.task import Between, Relation
 from dlatent.stores.graph.open import open_graph, open_precision
 

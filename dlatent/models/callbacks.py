@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from dlatent.engine.session import PassRecord, Session
 from dlatent.errors import DataError
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import Iteration
+from dlatent.solvers.solver import Iteration
 
 if TYPE_CHECKING:
     from dlatent.solvers.lle.fit import LocalPlan

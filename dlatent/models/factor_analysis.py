@@ -18,7 +18,7 @@ from dlatent.fitted.fit import Fit
 from dlatent.fitted.grid import spread_all
 from dlatent.fitted.linear import LinearGaussian
 from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
-from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Parameters
 from dlatent.models import fit_methods, linear, row_methods
 from dlatent.models.hyperparameters import (
     PRIOR,
@@ -38,7 +38,7 @@ from dlatent.models.model import attribute
 from dlatent.models.ppca import check_warm_start
 from dlatent.models.table import table_fields, table_task, warmed, weighted
 from dlatent.models.task import FitTask
-from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solution
 
 METHODS: dict[str, Callable[..., Rotated]] = {
     "varimax": varimax,

@@ -35,7 +35,7 @@ from dlatent.models.table import table_fields, table_task
 from dlatent.models.task import FitTask
 from dlatent.operators.sample_precision import SmoothFilter
 from dlatent.solvers.smoothing.selection import CANDIDATES, with_smoothing
-from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solution
 from dlatent.solvers.task import Between, Relation
 
 

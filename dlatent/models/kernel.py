@@ -40,7 +40,7 @@ from dlatent.models.task import FitTask
 from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
 from dlatent.passes import Run
 from dlatent.solvers.kernel.landmarks import KERNEL_SOLVERS
-from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solution
 from dlatent.solvers.task import KernelFeatures
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.places import require_apart

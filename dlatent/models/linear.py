@@ -11,9 +11,9 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
+from dlatent.fitted.fit import FACTORS, require_room
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import LinearGaussian
-from dlatent.fitted.room import FACTORS, require_room
 from dlatent.models import row_methods
 from dlatent.models.hyperparameters import model
 from dlatent.models.inputs import ScoresLike, Seed, require_order

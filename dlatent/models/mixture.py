@@ -14,8 +14,8 @@ from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import feature_axis, over_features
-from dlatent.fitted.labels import Labels
 from dlatent.fitted.mixture import Mixture
+from dlatent.fitted.parts import Labels
 from dlatent.fitted.rows import function
 from dlatent.gaussian.dimension import free_numbers
 from dlatent.models import fit_methods, row_methods
@@ -36,7 +36,7 @@ from dlatent.models.row_methods import mapped
 from dlatent.models.table import table_task, warmed
 from dlatent.models.task import FitTask
 from dlatent.solvers.mixture.solver import MIXTURE_SOLVERS, Mixtures
-from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solution
 
 
 def fitted_mixture(task: FitTask, solution: Solution) -> Mixture:

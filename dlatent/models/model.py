@@ -15,9 +15,8 @@ from sklearn.utils import ClassifierTags, estimator_html_repr
 from dlatent.arrays import Integers
 from dlatent.errors import DlatentError, masked
 from dlatent.fitted import fit as fits
-from dlatent.fitted.fit import Fit
+from dlatent.fitted.fit import Fit, summary_lines
 from dlatent.fitted.rows import MissingEntries
-from dlatent.fitted.summary import summary_lines
 from dlatent.models import PUBLIC
 from dlatent.models.docstrings import name_methods
 from dlatent.models.hyperparameters import ZeroRows, declared, model, parameter

@@ -8,7 +8,7 @@ from typing import Any
 from dlatent.engine.machine import memory
 from dlatent.errors import DlatentError, StoreError
 from dlatent.fitted import fit
-from dlatent.fitted.room import SHARE
+from dlatent.fitted.fit import SHARE
 from dlatent.models import MODELS
 from dlatent.stores.location import place_text
 from dlatent.stores.results import load as load_stored

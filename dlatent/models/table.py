@@ -13,16 +13,15 @@ from dlatent.arrays import Array, AxisLabels, DataSource
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
-from dlatent.fitted.heads import Targets
-from dlatent.fitted.labels import Labels
 from dlatent.fitted.linear import FeatureNoise, Linear, LinearGaussian, SharedNoise
+from dlatent.fitted.parts import Labels, Targets
 from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
 from dlatent.gaussian.specification import Specification, View
 from dlatent.models.hyperparameters import COUNT
 from dlatent.models.inputs import Data, Mask, SampleWeight, TargetsLike
 from dlatent.models.labelled import open_input, plain_rows
 from dlatent.models.task import FitTask
-from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solution
 from dlatent.solvers.task import DataSize
 from dlatent.stores.places import read_places
 

@@ -13,8 +13,8 @@ import xarray as xr
 from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.fitted.grid import over_features
-from dlatent.fitted.heads import Targets
 from dlatent.fitted.linear import Linear
+from dlatent.fitted.parts import Targets
 from dlatent.fitted.rows import OfRows
 from dlatent.gaussian.expectation import pattern_projection
 from dlatent.models.inputs import Data, PathLike, Rows, Seed

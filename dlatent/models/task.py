@@ -29,7 +29,7 @@ from dlatent.errors import (
 )
 from dlatent.fitted.fit import INITIAL_MEAN, Fit, FittedModel, Report
 from dlatent.fitted.grid import cells_named
-from dlatent.fitted.heads import EstimatedHead
+from dlatent.fitted.parts import EstimatedHead
 from dlatent.fitted.rows import compares, function
 from dlatent.fitted.targets import EncodedTargets
 from dlatent.gaussian.head import (
@@ -56,8 +56,7 @@ from dlatent.solvers.diagnostics import lost_digits, require_sound
 from dlatent.solvers.evidence import with_evidence
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.planner import SOLVERS, make_plan
-from dlatent.solvers.solution import Solution
-from dlatent.solvers.solver import Solver
+from dlatent.solvers.solver import Solution, Solver
 from dlatent.solvers.task import Task
 from dlatent.stores.places import read_places, require_apart
 

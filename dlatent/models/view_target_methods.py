@@ -16,8 +16,7 @@ from dlatent.errors import DataError
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.expectation import posterior_scores
 from dlatent.gaussian.head import Head
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.views import Parts
 from dlatent.models import task as tasks
 from dlatent.models import view_methods

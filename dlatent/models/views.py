@@ -17,8 +17,8 @@ from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.fitted.fit import INITIAL_MEAN
 from dlatent.fitted.grid import cells_named
-from dlatent.fitted.labels import ViewLabels
 from dlatent.fitted.linear import JointGaussian
+from dlatent.fitted.parts import ViewLabels
 from dlatent.fitted.target_values import as_array
 from dlatent.fitted.targets import EncodedTargets
 from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
@@ -35,7 +35,7 @@ from dlatent.models.model import Model
 from dlatent.models.table import table_fields, task_of
 from dlatent.models.task import FitTask, far_shift
 from dlatent.passes import Pass
-from dlatent.solvers.solution import Solution
+from dlatent.solvers.solver import Solution
 from dlatent.stores.joint import JointSource, Table, joint
 from dlatent.stores.rows import open_computed
 

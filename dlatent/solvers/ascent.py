@@ -22,8 +22,7 @@ import scipy.optimize as opt
 from dlatent.arrays import Array
 from dlatent.gaussian.maximisation import likelihood
 from dlatent.gaussian.moments import Moments, view_variances
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 
 DIVERGED = 1e3
 """A residual so many times the smallest one leads away."""

@@ -29,8 +29,7 @@ from dlatent.gaussian.missing_entries.entries import posterior as posterior_of
 from dlatent.gaussian.missing_entries.observed import chunks, observed, rows_of
 from dlatent.gaussian.missing_entries.patterns import MaskMoments, entries_of_patterns
 from dlatent.gaussian.moments import Moments, PatternMoments, recentred
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.spectral import Profile
 
 SAMPLE = 2**16

@@ -14,9 +14,8 @@ from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError, number_of
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.dimension import LOST, ROUNDING, noise_rounding
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
-from dlatent.solvers.solution import Iteration, Solution
+from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.solvers.solver import Iteration, Solution
 from dlatent.solvers.task import DOUBLE, Task
 
 CHECK = 1e-7

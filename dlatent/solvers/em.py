@@ -15,13 +15,12 @@ from dlatent.arrays import Array
 from dlatent.gaussian.expectation import ExpectationRequest, Latent, block_expectation
 from dlatent.gaussian.maximisation import em_step, maximise
 from dlatent.gaussian.moments import MomentRequest, Moments, view_variances
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import FeatureSums, block_feature_sums
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.passes import Pass, Run
 from dlatent.solvers.ascent import accelerate
 from dlatent.solvers.diagnostics import make_solution, noise_floors
-from dlatent.solvers.solution import History, Report, Solution
+from dlatent.solvers.solver import History, Report, Solution
 from dlatent.solvers.task import Task
 
 START_NOISE = 0.5

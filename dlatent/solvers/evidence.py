@@ -30,10 +30,10 @@ import scipy.optimize as opt
 
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import LOG_2PI
-from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Parameters
 from dlatent.operators.symmetric import triangle
 from dlatent.solvers.diagnostics import at_floors
-from dlatent.solvers.solution import Iteration, Solution
+from dlatent.solvers.solver import Iteration, Solution
 
 SCANNED = 400
 """Noise variances in the first scan."""

@@ -19,7 +19,7 @@ from dlatent.gaussian.dimension import chosen_components
 from dlatent.gaussian.gram import DualData, DualSolution, DualSpace, dual_data, dual_solution, leading
 from dlatent.gaussian.kernel import KernelRequest, LiftRequest, block_lift, meet_kernel
 from dlatent.gaussian.moments import centred
-from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Parameters
 from dlatent.operators.kernels import Kernel, centred_kernel
 from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.operators.tall import SymmetricTiles, fresh_directions, orthonormal
@@ -47,8 +47,7 @@ from dlatent.solvers.em import em_on_moments
 from dlatent.solvers.moments.maximum import finished
 from dlatent.solvers.moments.subspace import SubspaceFit, first_directions, grow
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import Report, Solution
-from dlatent.solvers.solver import FEW, Solver
+from dlatent.solvers.solver import FEW, Report, Solution, Solver
 from dlatent.solvers.task import Task
 
 TIGHT = 1e-13

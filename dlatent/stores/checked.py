@@ -36,8 +36,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
-from dlatent.errors import DataError, StoreError, masked
-from dlatent.interrupts import on_interrupt
+from dlatent.errors import DataError, StoreError, masked, on_interrupt
 from dlatent.stores.location import DOCUMENTS
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from dlatent.errors import StoreError, cause
-from dlatent.interrupts import interrupt
+from dlatent.errors import StoreError, cause, interrupt
 from dlatent.stores.checked import ALL_CHUNKS, checked, place_of, protocols_of, unwrapped
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"

@@ -10,7 +10,7 @@ import pytest
 
 from dlatent.cli.show import FitProgress, IngestProgress, Screen
 from dlatent.engine.session import PassRecord
-from dlatent.solvers.solution import Iteration
+from dlatent.solvers.solver import Iteration
 
 
 class Heard(Screen):

@@ -15,7 +15,7 @@ from sklearn.datasets import load_wine
 
 import dlatent
 from dlatent import PPCA, DataError, DataWarning, FactorAnalysis, SupervisedPPCA
-from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Parameters
 from tests.fitted import encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 from tests.simulators import simulate

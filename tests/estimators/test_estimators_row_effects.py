@@ -13,8 +13,7 @@ from dlatent.arrays import Block
 from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries
 from dlatent.gaussian.missing_entries.prior import Priors, divergence, with_prior
 from dlatent.gaussian.missing_entries.row_effects import maximise_levels, others, with_level
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from tests.fitted import parameters_of
 from tests.law_examples import examples
 

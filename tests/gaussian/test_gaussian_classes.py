@@ -14,8 +14,7 @@ from dlatent.fitted.targets import encode_targets
 from dlatent.gaussian import likelihood
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.missing_entries import incomplete
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 
 D, L, K, C = 4, 2, 3, 3
 RNG = np.random.default_rng(7)

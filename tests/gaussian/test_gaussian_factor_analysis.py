@@ -11,8 +11,7 @@ from dlatent.gaussian.canonical import oblimin, promax, quartimax, varimax
 from dlatent.gaussian.factor_analysis import bartlett_coefficients, factors, hessian
 from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.spectral import Profile
 from tests.oracles import dense as oracles
 

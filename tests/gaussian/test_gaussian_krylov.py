@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from dlatent import PPCA
 from dlatent.arrays import Block
 from dlatent.gaussian.maximisation import likelihood
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import ProductRequest, block_products
+from dlatent.gaussian.specification import Parameters
 from dlatent.operators.tall import orthonormal
-from dlatent.solvers.moments.krylov import KrylovSpace
+from dlatent.solvers.moments.subspace import KrylovSpace
 from tests.law_examples import examples
 from tests.oracles import dense as oracles
 from tests.simulators import random_parameters, specification_of

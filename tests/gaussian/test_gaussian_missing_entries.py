@@ -33,8 +33,7 @@ from dlatent.gaussian.missing_entries.patterns import (
     few_buckets,
     pairs_of_patterns,
 )
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from tests.law_examples import examples
 from tests.oracles import dense as oracles
 

@@ -18,8 +18,7 @@ from dlatent.gaussian.missing_entries.patterns import (
     few_buckets,
 )
 from dlatent.gaussian.missing_entries.prior import Means, Priors, shrunk_means
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from tests.law_examples import examples
 
 D, K = 6, 3

@@ -9,7 +9,7 @@ from dlatent.gaussian import spectral
 from dlatent.gaussian.canonical import canonical, column_signs
 from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Parameters
 from dlatent.gaussian.spectral import Profile, complete, ppca
 from dlatent.solvers.ascent import accelerate
 from tests.oracles import dense as oracles

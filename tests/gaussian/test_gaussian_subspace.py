@@ -10,9 +10,8 @@ from dlatent.arrays import Block
 from dlatent.errors import DataError
 from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.gaussian.maximisation import likelihood
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import ProductRequest, block_products
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.operators.sparse import by_columns, by_rows, sparse_times
 from dlatent.operators.tall import GrowingColumns, orthonormal
 from dlatent.solvers.moments.rayleigh_ritz import Subspace, gradient_block, ritz_residuals

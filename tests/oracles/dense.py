@@ -19,8 +19,7 @@ import numpy.typing as npt
 from scipy.stats import multivariate_normal
 
 from dlatent.arrays import Array
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 
 
 class Gaussian(NamedTuple):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.solvers.diagnostics import advise
-from dlatent.solvers.solution import Iteration
+from dlatent.solvers.solver import Iteration
 from tests.tasks import loop_task
 
 HISTORY = (Iteration(1, -10.0, float("nan"), 0.0, 2),)

@@ -9,8 +9,7 @@ import scipy.optimize as opt
 from dlatent import CorrespondencePPCA, NoiseFloorWarning, SupervisedPPCA
 from dlatent.gaussian.maximisation import likelihood
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.spectral import complete, near_best
 from dlatent.solvers import ascent
 from dlatent.solvers.moments import reduced_problem

@@ -11,11 +11,10 @@ import pytest
 
 from dlatent import PPCA, FactorAnalysis, PPCAMixture, SupervisedPPCA
 from dlatent.errors import DataError, DataWarning
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.solvers.diagnostics import FALL, require_sound
 from dlatent.solvers.planner import SOLVERS
-from dlatent.solvers.solution import Iteration, Solution
+from dlatent.solvers.solver import Iteration, Solution
 
 X = np.random.default_rng(0).normal(size=(60, 6))
 

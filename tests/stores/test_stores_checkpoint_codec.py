@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlatent.errors import StoreError
-from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Parameters
 from dlatent.operators.kernels import Kernel
 from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
 
@@ -96,7 +96,7 @@ def test_nothing_but_values_of_this_package_is_made() -> None:
         encode(np.array([object()]))
     for name in ("os:system", "dlatent.stores.atomic:new_store", "dlatent.engine.connect:connect", "dlatentx:y"):
         content = encode(Parameters(1, 2, 3)).replace(  # type: ignore[arg-type]
-            b"dlatent.gaussian.parameters:Parameters", name.encode().ljust(38)
+            b"dlatent.gaussian.specification:Parameters", name.encode().ljust(38)
         )
         with pytest.raises(StoreError, match="is damaged"):
             decode(content, "here")

@@ -31,8 +31,7 @@ from dlatent.gaussian.missing_entries.observed import (
     require_not_infinite,
     rows_of,
 )
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.views import check_features
 from dlatent.operators.symmetric import inverted, packed_squares, triangle, unpacked
 

@@ -26,8 +26,7 @@ from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries.entries import Posterior, posterior, weights_of
 from dlatent.gaussian.missing_entries.observed import Observed, chunks, observed, stacked
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.symmetric import packed_squares, triangle
 
 FOLDS = 10

@@ -32,8 +32,7 @@ import scipy.optimize as opt
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.missing_entries.entries import Entries, gradient, pooled_noise
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.symmetric import congruent, packed_squares, triangle, unpacked
 
 AT_FIRST = 0.5

@@ -12,8 +12,7 @@ import scipy.linalg as la
 from dlatent.gaussian.maximisation import expanded
 from dlatent.gaussian.missing_entries.entries import Entries, maximise_entries
 from dlatent.gaussian.missing_entries.prior import EVIDENCE, Priors, maximise_bound
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.symmetric import triangle, unpacked
 
 SMALLEST_LEVEL = 0.1

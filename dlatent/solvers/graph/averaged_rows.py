@@ -23,8 +23,7 @@ from dlatent.arrays import Array, Block, Rows
 from dlatent.gaussian.missing_entries import incomplete
 from dlatent.gaussian.missing_entries.incomplete import FOLDS, Hiding, held_out_cells, hidden
 from dlatent.gaussian.missing_entries.observed import chunks, observed, require_not_infinite
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.operators.sparse import with_data
 from dlatent.passes import Pass, Run

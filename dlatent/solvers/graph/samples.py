@@ -33,9 +33,8 @@ from dlatent.errors import DataError
 from dlatent.gaussian.expectation import expect_moments, pattern_projection
 from dlatent.gaussian.maximisation import maximise
 from dlatent.gaussian.moments import Moments, PatternMoments, recentred
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.graph_precision import NULL, completed
 from dlatent.operators.sample_precision import Precision
 from dlatent.operators.sparse import far_mean
@@ -63,7 +62,7 @@ from dlatent.solvers.graph.statistics import (
     sums_about,
 )
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import History, Report, Solution
+from dlatent.solvers.solver import History, Report, Solution
 from dlatent.solvers.task import Task
 
 S = TypeVar("S")

@@ -22,9 +22,8 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Exchanged, Features, Rows
 from dlatent.gaussian.expectation import LOG_2PI, Latent, joined, pattern_projection
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts, PatternSums, weighted_sums
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.views import check_rows
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.operators.sparse import rows_about

@@ -30,8 +30,7 @@ from dlatent.solvers.moments.maximum import gram_products
 from dlatent.solvers.moments.solver import CovarianceSolver
 from dlatent.solvers.moments.subspace import search
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import Report, Solution
-from dlatent.solvers.solver import Solver, by_name
+from dlatent.solvers.solver import Report, Solution, Solver, by_name
 from dlatent.solvers.task import Task
 
 

@@ -51,8 +51,7 @@ from dlatent.solvers.costs import (
 )
 from dlatent.solvers.gram import DualFit, KernelProducts, data_of, fit_dual, kernel_tiles
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import Report, Solution
-from dlatent.solvers.solver import Solver
+from dlatent.solvers.solver import Report, Solution, Solver
 from dlatent.solvers.task import DataSize, KernelFeatures, Task
 
 VALUE_RATE = 0.2e9

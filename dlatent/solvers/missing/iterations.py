@@ -36,12 +36,12 @@ from dlatent.gaussian.missing_entries.prior import (
     worth,
 )
 from dlatent.gaussian.missing_entries.row_effects import level_of, maximise_levels, others, with_level
-from dlatent.gaussian.parameters import Parameters
+from dlatent.gaussian.specification import Parameters
 from dlatent.passes import Pass
 from dlatent.solvers.ascent import accelerate
 from dlatent.solvers.em import textbook_em
 from dlatent.solvers.missing.starts import EntryData
-from dlatent.solvers.solution import History, Report
+from dlatent.solvers.solver import History, Report
 from dlatent.solvers.task import Task
 
 ROUNDING = 1e-15

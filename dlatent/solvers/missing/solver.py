@@ -30,8 +30,7 @@ from dlatent.gaussian.missing_entries.patterns import (
 )
 from dlatent.gaussian.missing_entries.prior import diagonal, prior_variance
 from dlatent.gaussian.missing_entries.row_effects import filled, others, start_with_level
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.passes import Pass, Resources, Run
 from dlatent.solvers.best_maximum import SAMPLE, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.solvers.costs import (
@@ -63,8 +62,7 @@ from dlatent.solvers.missing.starts import (
     units_of,
 )
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import Report, Solution
-from dlatent.solvers.solver import Solver
+from dlatent.solvers.solver import Report, Solution, Solver
 from dlatent.solvers.task import Task
 
 PRIOR_MATRICES = 8

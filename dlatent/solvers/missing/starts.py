@@ -20,8 +20,7 @@ from dlatent.gaussian.missing_entries.entries import (
 )
 from dlatent.gaussian.missing_entries.patterns import MaskMoments, pairs_of_patterns
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.spectral import complete
 from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.passes import Pass, Run

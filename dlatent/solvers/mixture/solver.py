@@ -46,8 +46,7 @@ from dlatent.solvers.mixture.statistics import (
     mixture_sums,
 )
 from dlatent.solvers.plan import Plan
-from dlatent.solvers.solution import History, Report, Solution
-from dlatent.solvers.solver import Solver, by_name
+from dlatent.solvers.solver import History, Report, Solution, Solver, by_name
 from dlatent.solvers.task import DataSize, Family, Task
 
 SUBSET_BYTES = 16 * 2**20

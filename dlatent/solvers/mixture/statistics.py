@@ -23,10 +23,9 @@ from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.expectation import LOG_2PI, Latent, Projection, joined, projection
 from dlatent.gaussian.maximisation import maximise, slope
 from dlatent.gaussian.moments import MomentRequest
-from dlatent.gaussian.parameters import LARGEST_LOG, Parameters
 from dlatent.gaussian.products import CHUNK_BYTES, SMALLEST_CHUNK, FeatureSums
 from dlatent.gaussian.products import block_feature_sums as feature_sums
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import LARGEST_LOG, Parameters, Specification
 from dlatent.operators.sparse import entries_squared, far_mean, rows_about, sparse_times, times
 
 SMALLEST_WEIGHT = 1e-300

@@ -15,9 +15,8 @@ from dlatent.gaussian.dimension import chosen_components
 from dlatent.gaussian.factor_analysis import factors
 from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts, PatternSums
-from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.spectral import ppca
 from dlatent.operators.symmetric import top_eigenvalues
 from dlatent.operators.tall import fresh_directions
@@ -28,7 +27,7 @@ from dlatent.solvers.diagnostics import make_solution
 from dlatent.solvers.em import with_floors
 from dlatent.solvers.moments.reduced_problem import in_units, solve
 from dlatent.solvers.moments.subspace import Products, SubspaceFit, search
-from dlatent.solvers.solution import History, Report, Solution
+from dlatent.solvers.solver import History, Report, Solution
 from dlatent.solvers.task import Task
 
 SMALLEST_NOISE = 0.05

@@ -17,9 +17,8 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import pattern_projection
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts, PatternSums
-from dlatent.gaussian.specification import Specification, slices_of
+from dlatent.gaussian.specification import Parameters, Specification, slices_of
 from dlatent.operators import tall
 from dlatent.operators.tall import GrowingColumns, orthonormal, principal_directions
 

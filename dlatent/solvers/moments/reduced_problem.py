@@ -10,8 +10,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments, centred, view_counts, view_variances
-from dlatent.gaussian.parameters import Maximum, Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Maximum, Parameters, Specification
 from dlatent.gaussian.spectral import complete
 from dlatent.solvers.ascent import accelerate, ascend, settle
 from dlatent.solvers.moments.starts import occupied, starting_points, turned

@@ -12,9 +12,8 @@ import numpy as np
 from dlatent.arrays import Array, add
 from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.gaussian.moments import MomentRequest, Moments, block_moments, centred
-from dlatent.gaussian.parameters import Parameters
 from dlatent.gaussian.products import PatternProducts, ProductRequest, block_products
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.sparse import by_columns
 from dlatent.operators.tall import fresh_directions
 from dlatent.passes import Pass, Resources, Run
@@ -54,8 +53,7 @@ from dlatent.solvers.graph.samples import GraphSamples
 from dlatent.solvers.moments.maximum import by_moments, finished, with_components
 from dlatent.solvers.moments.subspace import search
 from dlatent.solvers.plan import EDGE_BYTES, Plan
-from dlatent.solvers.solution import Report, Solution
-from dlatent.solvers.solver import Solver
+from dlatent.solvers.solver import Report, Solution, Solver
 from dlatent.solvers.task import SINGLE, Task
 
 

@@ -9,8 +9,7 @@ from scipy.linalg import lapack
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import pattern_projection
 from dlatent.gaussian.moments import Moments, PatternMoments, centred, view_counts, view_variances
-from dlatent.gaussian.parameters import Parameters
-from dlatent.gaussian.specification import Specification
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.spectral import Profile, near_best
 from dlatent.operators.symmetric import top_eigenpairs
 
