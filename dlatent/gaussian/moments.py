@@ -151,9 +151,9 @@ def _pattern_moments(
     return PatternMoments(counted(parts, weights), np.concatenate(sums), np.block(blocks))
 
 
-def representable(shift: Array, dtype: np.dtype[Any], *, sparse: bool) -> Array:
+def representable(shift: Array, dtype: np.dtype[Any]) -> Array:
     """The nearest shift in the precision of dense data, so that subtracting it there loses nothing."""
-    return shift if sparse else shift.astype(dtype).astype(np.float64)
+    return shift.astype(dtype).astype(np.float64)
 
 
 class MomentRequest(NamedTuple):

@@ -302,7 +302,7 @@ def initial_mean(session: Session, observed: bool = False) -> Array:
     if source.sparse:
         return far_shift(session, (0,), None)
     mean = session.run_block(Pass(block_mean, None, cached=False, name=INITIAL_MEAN), 0)
-    return representable(mean, source.dtype, sparse=False)
+    return representable(mean, source.dtype)
 
 
 def far_shift(session: Session, blocks: Iterable[int], request: Any) -> Array:

@@ -142,7 +142,7 @@ def initial_means(session: Session, observed: bool) -> Array:
             continue
         mean = session.run_block(Pass(block_view_means, request, cached=False, name=INITIAL_MEAN), block)
         at = slice(bounds[view], bounds[view + 1])
-        shift[at] = representable(mean[at], view_source.dtype, sparse=False)
+        shift[at] = representable(mean[at], view_source.dtype)
     return shift
 
 

@@ -253,7 +253,7 @@ def test_a_initial_mean_keeps_the_moments_exact(offset):
     rng = np.random.default_rng(0)
     spread = np.round(rng.standard_normal((50, 4)) * 2**10) / 2**10
     x = spread + offset
-    shift = representable(x[0] + 0.25, x.dtype, sparse=False)
+    shift = representable(x[0] + 0.25, x.dtype)
     part = block_moments(Block(0, 0, x), MomentRequest(shift, ((0,),), False))[0]
     moments = centred(Moments((part,), shift, np.zeros(1), np.zeros(1)), (4,), ((0,),))
     expected = (spread - spread.mean(axis=0)).T @ (spread - spread.mean(axis=0))
@@ -264,7 +264,7 @@ def test_float32_blocks_are_summed_in_float64():
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((40_000, 3)) + 100.0).astype(np.float32)
     shift = block_mean(Block(0, 0, x[:100]), None)
-    near = representable(shift, x.dtype, sparse=False)
+    near = representable(shift, x.dtype)
     part = block_moments(Block(0, 0, x), MomentRequest(near, ((0,),), False))[0]
     exact = x.astype(np.float64) - near
     np.testing.assert_allclose(part.gram, exact.T @ exact, rtol=3e-6, atol=0.1)
