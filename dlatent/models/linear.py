@@ -13,12 +13,43 @@ from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
 from dlatent.fitted.fit import FACTORS, require_room
 from dlatent.fitted.grid import over_features
-from dlatent.fitted.linear import LinearGaussian
+from dlatent.fitted.linear import Linear, LinearGaussian
 from dlatent.models import row_methods
 from dlatent.models.hyperparameters import model
 from dlatent.models.inputs import ScoresLike, Seed, require_order
 from dlatent.models.labelled import unwrap
-from dlatent.models.model import Model
+from dlatent.models.model import Model, attribute
+
+
+@attribute
+def components_(self: Model[Linear]) -> Array:
+    """ndarray of shape (n_components, n_features): Wᵀ, loadings in units of the features; rows in decreasing order of
+    explained variance."""
+    return self._model.loadings.T
+
+
+@attribute
+def mean_(self: Model[Linear]) -> Array:
+    """ndarray of shape (n_features,): μ, in units of the features."""
+    return self._model.mean
+
+
+def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
+    """Return the expected features for given latent variables, E[x|z] = Wz + μ.
+
+    Returns
+    -------
+    array of shape (n_samples, n_features)
+        In units of the features.  A DataArray over the dimensions of the features where the fit had several of
+        them, and where it had a DataArray and `Z` is one.
+
+    Raises
+    ------
+    DataError
+        For another number of components, or for their labels in another order.
+    """
+    fitted, scores = self._model, latent(self, Z, self._model.component)
+    return over_features(np.asarray(scores @ fitted.loadings.T + fitted.mean), fitted.labels.known, Z)
 
 
 @model
@@ -32,34 +63,7 @@ class LinearModel(Model[LinearGaussian]):
     n_features_in_, feature_names_in_ = row_methods.n_features_in_, row_methods.feature_names_in_
     score_samples, score = row_methods.score_samples, row_methods.score
     impute_variance = row_methods.impute_variance
-
-    @property
-    def components_(self) -> Array:
-        """ndarray of shape (n_components, n_features): Wᵀ, loadings in units of the features; rows in decreasing order
-        of explained variance."""
-        return self._model.loadings.T
-
-    @property
-    def mean_(self) -> Array:
-        """ndarray of shape (n_features,): μ, in units of the features."""
-        return self._model.mean
-
-    def inverse_transform(self, Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
-        """Return the expected features for given latent variables, E[x|z] = Wz + μ.
-
-        Returns
-        -------
-        array of shape (n_samples, n_features)
-            In units of the features.  A DataArray over the dimensions of the features where the fit had several of
-            them, and where it had a DataArray and `Z` is one.
-
-        Raises
-        ------
-        DataError
-            For another number of components, or for their labels in another order.
-        """
-        fitted, scores = self._model, latent(self, Z, self._model.component)
-        return over_features(np.asarray(scores @ fitted.loadings.T + fitted.mean), fitted.labels.known, Z)
+    components_, mean_, inverse_transform = components_, mean_, inverse_transform
 
     def get_covariance(self) -> Array:
         """The model's covariance of the features, C = WWᵀ + Ψ.
