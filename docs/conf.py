@@ -94,15 +94,15 @@ def replace(path: Path, content: bytes) -> None:
 
 
 class ResultVariables(SphinxDirective):
-    """A table of the variables that a stored result may have, from the registry that checks them."""
+    """A table of the variables that a stored result may have, from the list that checks them."""
 
     def run(self) -> list[nodes.Node]:
         """The table."""
-        from dlatent.stores.schema import REGISTRY
+        from dlatent.stores.schema import VARIABLES
 
         lines = [".. list-table::", "   :header-rows: 1", "", "   * - name", "     - dimensions", "     - meaning"]
-        for name, variable in sorted(REGISTRY.items()):
-            lines += [f"   * - ``{name}``", f"     - {', '.join(variable.dims)}", f"     - {variable.meaning}"]
+        for name, dims, _, meaning in sorted(VARIABLES):
+            lines += [f"   * - ``{name}``", f"     - {', '.join(dims.split())}", f"     - {meaning}"]
         return self.parse_text_to_nodes("\n".join(lines))
 
 

@@ -46,7 +46,7 @@ TRUTH = Kind("b", "booleans")
 TEXT = Kind("U", "text")
 ANY = Kind("fiubUmM", "numbers or text")
 
-_VARIABLES = (
+VARIABLES = (
     ("sample", "sample", ANY, "coordinates of the samples"),
     ("feature", "feature", ANY, "coordinates of the features"),
     ("component", "component", ANY, "coordinates of the components"),
@@ -126,8 +126,9 @@ _VARIABLES = (
     ("pass_cached", "pass", INTEGER, "blocks that came from a cache"),
     ("pass_tasks", "pass", INTEGER, "tasks submitted"),
 )
+"""Name, dimensions, kind and meaning of each variable."""
 
-REGISTRY = {name: (tuple(dims.split()), kind) for name, dims, kind, _ in _VARIABLES}
+REGISTRY = {name: (tuple(dims.split()), kind) for name, dims, kind, _ in VARIABLES}
 """The dimensions of each variable, and the kind of its values."""
 
 RESULTS = {name for variable, (dims, _) in REGISTRY.items() for name in (variable, *dims)} - {"sample", "feature"}
