@@ -299,7 +299,9 @@ class TestOddData:
         assert np.isfinite(model.log_likelihood_)
         assert np.isfinite(model.impute(x)).all()
         lines = model.history_["iteration_log_likelihood"].values
-        assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+        # Squares over a noise that is next to nothing are large, and so is their rounding.
+        rounding = np.finfo(float).eps * np.nansum((x - model.mean_) ** 2 / model.noise_variance_)
+        assert (np.diff(lines) >= -max(1e-10 * abs(lines).max(), 10 * rounding)).all()
         assert lines[-1] == model.log_likelihood_
         start = np.isfinite(x).sum() * -0.5 * (np.log(2 * np.pi * np.nanvar(x)) + 1)
         assert model.log_likelihood_ > start
@@ -309,7 +311,7 @@ class TestOddData:
     @pytest.mark.parametrize("how", ["at random", "large values", "dropout", "by feature", "disjoint halves"])
     def test_sane_answers_however_entries_are_missing(self, how, part, make):
         """Finite answers above the trivial model, no prediction beyond the data, and what is wrong is said."""
-        data = simulate(400, (20,), 2, noise=(0.3,), random_state=3).features * np.linspace(1.0, 3.0, 20) + 5.0
+        data = simulate(200, (12,), 2, noise=(0.3,), random_state=3).features * np.linspace(1.0, 3.0, 12) + 5.0
         x = np.where(MISSING[how](data, part, np.random.default_rng(1)), np.nan, data)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
@@ -317,7 +319,8 @@ class TestOddData:
         kinds = {one.category for one in said}
         assert kinds <= {DataWarning, dlatent.ConvergenceWarning, dlatent.NoiseFloorWarning}
         assert model.converged_ or dlatent.ConvergenceWarning in kinds
-        assert np.any(model.at_floor_) == (dlatent.NoiseFloorWarning in kinds)
+        # Of a feature with one value a warning of the data says that its noise is at the floor.
+        assert np.any(model.at_floor_) == any("at its floor" in str(one.message) for one in said)
         trivial = -0.5 * np.isfinite(x).sum() * (np.log(2 * np.pi * np.nanvar(x)) + 1)
         assert model.log_likelihood_ > trivial
         filled = model.impute(x)[:, np.isfinite(x).any(axis=0)]

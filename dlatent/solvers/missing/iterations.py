@@ -44,7 +44,7 @@ from dlatent.solvers.missing.starts import EntryData
 from dlatent.solvers.solver import History, Report
 from dlatent.solvers.task import Task
 
-ROUNDING = 1e-15
+ROUNDING = 1e-14
 """Relative change of the log-likelihood that is rounding."""
 LONGEST = 64.0
 """Times the EM step that a step away from a saddle is long at most."""
