@@ -108,9 +108,9 @@ def test_a_clean_environment_with_the_newest_dependencies(built: Path, tmp_path:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    run(python, "-m", "venv", "clean")
+    run(sys.executable, "-m", "uv", "venv", "-q", "--python", python, "clean")
     programs = tmp_path / "clean" / "bin"
-    run(programs / "python", "-m", "pip", "install", "-q", f"{wheel}[files,plot]")
+    run(sys.executable, "-m", "uv", "pip", "install", "-q", "--python", programs / "python", f"{wheel}[files,plot]")
     code = (
         "import numpy as np; np.savez('x.npz', X=np.random.default_rng(0).normal(size=(200, 8)), y=np.arange(200) % 2)"
     )

@@ -242,6 +242,7 @@ class _Forgetful(http.server.SimpleHTTPRequestHandler):
     """A server of files that says of every third chunk that it is not there, once `lost` is set."""
 
     lost = threading.Event()
+    disable_nagle_algorithm = True  # else the system waits 40 ms between the head of an answer and its body
 
     def do_GET(self) -> None:
         chunk = re.search(r"/c/(\d+)/", self.path)
