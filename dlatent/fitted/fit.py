@@ -138,7 +138,7 @@ def from_saved(path: PathLike, variables: dict[str, Variable], attributes: Any) 
 def result(kind: str, fit: Fit) -> xr.Dataset:
     """The arrays of a fit with named dimensions and the coordinates of the data."""
     report, model = fit.report, fit.model
-    variables = {name: v for name, v in stored.variables(fit, saved_only=False).items() if not name.startswith(GRID)}
+    variables = {name: v for name, v in stored.variables(fit, saved=False).items() if not name.startswith(GRID)}
     along = {name for name, v in variables.items() if name in v.dims or name == "feature_view"}
     used = {dim for name, v in variables.items() if name not in along for dim in v.dims}
     arrays = {name: (v.dims, np.array(v.values)) for name, v in variables.items()}

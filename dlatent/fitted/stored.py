@@ -76,16 +76,16 @@ def columns(about: About) -> list[str]:
     return [one.name for one in fields(about.row) if one.name != about.dims[0]]
 
 
-def variables(value: Any, *, saved_only: bool = True) -> dict[str, Variable]:
-    """Arrays of a value by their names in a store; with `saved_only` also those that a Dataset of results has not."""
+def variables(value: Any, *, saved: bool = True) -> dict[str, Variable]:
+    """Arrays of a value by their names in a store: those of a saved model, or else of a Dataset of results."""
     arrays: dict[str, Variable] = {}
     for name, about, content in kept(value):
-        if about.saved_only and not saved_only:
+        if about.saved_only and not saved:
             continue
         if hasattr(content, "variables"):
             arrays |= content.variables()
         elif is_dataclass(content):
-            arrays |= variables(content, saved_only=saved_only)
+            arrays |= variables(content, saved=saved)
         elif about.row is not None:
             for column in columns(about) if content else ():
                 cells = np.array([getattr(line, column) for line in content])
