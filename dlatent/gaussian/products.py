@@ -140,9 +140,9 @@ def _pattern_products(
         z[place, : widths[0]] = times(rows, directions)
 
     moved, energies = pattern_sums(parts, shifts, first, z, energies=sums, often=often)
-    if len(parts) == 1 and not sums:
+    if len(parts) == 1 and not sums:  # a copy would take a tenth of a pass over text
         return PatternProducts((moved,), None)
-    # Copies, which take a tenth of a pass over text: a subspace grows in the array that a view belongs to.
+    # Copies: a subspace grows in the array that a view belongs to.
     product = tuple(np.array(moved[:, a:b], order="F") for a, b in pairwise(bounds))
     if not sums:
         return PatternProducts(product, None)
