@@ -37,6 +37,7 @@ test-lowest $(LOWEST_READY) $(LOWEST_MADE): PY := $(LOWEST)/bin/python
 # The lowest versions have no wheels for a newer Python.
 $(LOWEST_MADE): CANDIDATES := $(or $(PYTHON),python3.11 python3.12)
 # uv, which pip brings, installs in ten seconds what takes pip two minutes.
+PIP_INSTALL = $(PY) -m pip install -qq --no-input --disable-pip-version-check -c requirements/dev.txt
 INSTALL = $(PY) -m uv pip install -q --python $(PY)
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import uv, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
@@ -175,7 +176,7 @@ $(MADE) $(LOWEST_MADE):
 	for name in $(CANDIDATES); do \
 	  if $$name -c '$(SUITABLE)' >/dev/null 2>&1; then \
 	    echo "==> Making $(@D) with $$name ($$($$name --version))"; \
-	    $$name -m venv --clear $(@D) && $(PY) -m pip install -qq --no-input --disable-pip-version-check uv && touch $@; \
+	    $$name -m venv --clear $(@D) && $(PIP_INSTALL) uv && touch $@; \
 	    exit; \
 	  fi; \
 	done; \
