@@ -41,14 +41,14 @@ def pca(data: GraphData, k: int) -> Array:
     """Posterior means of PPCA."""
     from dlatent import PPCA
 
-    return np.asarray(PPCA(k, zero_rows="keep").fit(data.features).transform(data.features))
+    return np.asarray(PPCA(k, zero_rows="keep", whiten=True).fit(data.features).transform(data.features))
 
 
 def prpca(data: GraphData, k: int, **options: Any) -> Array:
     """Posterior means of relational PPCA: each document by its own words, in a subspace that the edges have chosen."""
     from dlatent import RelationalPPCA
 
-    model = RelationalPPCA(k, zero_rows="keep", **options).fit(data.features, graph=data.graph)
+    model = RelationalPPCA(k, zero_rows="keep", whiten=True, **options).fit(data.features, graph=data.graph)
     return np.asarray(model.transform(data.features))
 
 

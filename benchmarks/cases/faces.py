@@ -94,7 +94,7 @@ def pca(images: Rows, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_]
     """Principal components of all images: on orthonormal axes, and as posterior means of PPCA."""
     from dlatent import PPCA
 
-    model = PPCA(k).fit(images)
+    model = PPCA(k, whiten=True).fit(images)
     return {PRINCIPAL: along_axes(images, model), POSTERIOR: model.transform(images)}
 
 
@@ -129,7 +129,7 @@ def sppca(images: Rows, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool
     """Supervised PPCA of the labelled images alone."""
     from dlatent import SupervisedPPCA
 
-    model = SupervisedPPCA(k).fit(images[labelled], classes[labelled])
+    model = SupervisedPPCA(k, whiten=True).fit(images[labelled], classes[labelled])
     return _supervised(images, classes, labelled, model)
 
 
@@ -137,7 +137,7 @@ def s2ppca(images: Rows, classes: npt.NDArray[Any], labelled: npt.NDArray[np.boo
     """Semi-supervised PPCA of all images, with the classes of the labelled ones."""
     from dlatent import SupervisedPPCA
 
-    model = SupervisedPPCA(k).fit(images, np.where(labelled, classes, -1))
+    model = SupervisedPPCA(k, whiten=True).fit(images, np.where(labelled, classes, -1))
     return _supervised(images, classes, labelled, model)
 
 

@@ -252,7 +252,7 @@ def measures(folder: Path, scale: float, data: str, each: int, n_components: int
     warnings.simplefilter("ignore")
     rows, targets = read(folder, data)
     classes = data != GENES
-    scores = np.asarray(PPCA(n_components).fit_transform(rows))
+    scores = np.asarray(PPCA(n_components, whiten=True).fit_transform(rows))
     found: dict[str, dict[str, list[float]]] = {}
     with Stopwatch() as watch:
         for seed in range(first, last):

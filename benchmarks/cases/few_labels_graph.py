@@ -56,12 +56,10 @@ Method = Callable[[Setting], Codes]
 
 
 def smoothed_scores(rows: sp.csr_array, graph: sp.csr_array) -> Array:
-    """Scores of GraphPPCA with the edges, each as long as its loadings: coordinates of the smoothed rows."""
+    """Scores of GraphPPCA with the edges."""
     from dlatent import GraphPPCA
 
-    model = GraphPPCA(SMOOTHED, zero_rows="keep")
-    scores = np.asarray(model.fit_transform(rows, graph=graph))
-    return np.asarray(scores * np.linalg.norm(model.components_, axis=1))
+    return np.asarray(GraphPPCA(SMOOTHED, zero_rows="keep").fit_transform(rows, graph=graph))
 
 
 def supervised(rows: Any, known: Codes) -> Codes:

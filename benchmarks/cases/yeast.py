@@ -59,7 +59,7 @@ def pca(genes: Array, groups: Array, labelled: Mask, k: int) -> dict[str, Array]
     """Principal components of all genes."""
     from dlatent import PPCA
 
-    model = PPCA(k).fit(genes)
+    model = PPCA(k, whiten=True).fit(genes)
     return {PRINCIPAL: along_axes(genes, model), POSTERIOR: np.asarray(model.transform(genes))}
 
 
@@ -74,7 +74,7 @@ def sppca(genes: Array, groups: Array, labelled: Mask, k: int) -> dict[str, Arra
     """Supervised PPCA of the labelled genes alone."""
     from dlatent import SupervisedPPCA
 
-    model = SupervisedPPCA(k, target_type="multilabel").fit(genes[labelled], groups[labelled])
+    model = SupervisedPPCA(k, target_type="multilabel", whiten=True).fit(genes[labelled], groups[labelled])
     return {PRINCIPAL: along_axes(genes, model), POSTERIOR: np.asarray(model.transform(genes))}
 
 
@@ -82,7 +82,9 @@ def s2ppca(genes: Array, groups: Array, labelled: Mask, k: int) -> dict[str, Arr
     """Semi-supervised PPCA of all genes, with the groups of the labelled ones."""
     from dlatent import SupervisedPPCA
 
-    model = SupervisedPPCA(k, target_type="multilabel").fit(genes, np.where(labelled[:, None], groups, np.nan))
+    model = SupervisedPPCA(k, target_type="multilabel", whiten=True).fit(
+        genes, np.where(labelled[:, None], groups, np.nan)
+    )
     return {PRINCIPAL: along_axes(genes, model), POSTERIOR: np.asarray(model.transform(genes))}
 
 

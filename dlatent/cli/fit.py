@@ -31,7 +31,7 @@ from dlatent.engine.executor import Workers
 from dlatent.engine.machine import granted
 from dlatent.errors import masked
 from dlatent.models import MODELS, Model
-from dlatent.models.hyperparameters import Allowed, Criterion, declared
+from dlatent.models.hyperparameters import TRUTH, Allowed, Criterion, declared
 from dlatent.solvers.plan import Plan
 from dlatent.stores.checkpoint import discard
 
@@ -65,7 +65,9 @@ def _fill(command: str, model: Model, parser: Parser) -> None:
         default = f"{field.default:g}" if isinstance(field.default, float) else field.default
         help = about.description if default is None else f"{about.description} (default {default})"
         options: dict[str, Any] = {"choices": about.allowed.choices}
-        if not about.allowed.choices:
+        if about.allowed is TRUTH:
+            options, help = {"action": "store_true"}, about.description
+        elif not about.allowed.choices:
             options = {"type": _reader(about.allowed), "metavar": about.short or None}
         if field.name == "n_components":
             several = command == "choose"

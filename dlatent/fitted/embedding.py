@@ -23,14 +23,15 @@ from dlatent.stores.schema import Variable
 
 @dataclass(frozen=True)
 class FittedView:
-    """A view as it was fitted: its name, training rows (None where they are too many), its feature labels, and the grid
-    that the features of an xarray input lay over."""
+    """A view as it was fitted: its name, training rows (None where they are too many), its feature labels, the grid
+    that the features of an xarray input lay over, and what features are divided by before they are compared."""
 
     name: str
     shape: tuple[int, int]
     rows: Features | None
     features: npt.NDArray[Any] | None
     grid: Grid | None = None
+    units: Array | None = None
 
 
 def _joined(parts: Any, dtype: Any) -> Any:
@@ -79,6 +80,7 @@ class TrainingViews:
                     "dtype": None if view.rows is None else view.rows.dtype.str,
                     "entries": int(view.rows.nnz) if isinstance(view.rows, sp.csr_array) else None,
                     "grid": None if view.grid is None else grid_attributes(view.grid),
+                    "units": None if view.units is None else view.units.tolist(),
                 }
                 for view in self.views
             ]
@@ -105,7 +107,8 @@ class TrainingViews:
                     check_parts(rows, "the reference rows")
             features = None if view["features"] is None else np.asarray(view["features"]).astype(view["kind"])
             grid = read_grid(values, view["grid"], of_view(number)) if view["grid"] else None
-            views.append(FittedView(view["name"], shape, rows, features, grid))
+            units = None if view["units"] is None else np.array(view["units"], dtype=np.float64)
+            views.append(FittedView(view["name"], shape, rows, features, grid, units))
         return cls(tuple(views))
 
 

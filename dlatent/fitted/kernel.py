@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -102,6 +102,7 @@ class KernelGaussian(Linear):
     ----------
     dual_components : A, loadings as combinations of the centred features of the rows that the model keeps.
     combinations, offset, middle, length, feature_dimension, trace_error : as in `KernelMap`.
+    row_units : what rows are divided by before the kernel looks at them.
     """
 
     loadings: Array = stored("coordinate", "component", name="coordinate_loadings")
@@ -114,6 +115,7 @@ class KernelGaussian(Linear):
     feature_dimension: int = attribute()
     trace_error: float = attribute()
     compared: Compared = part(saved_only=True)
+    row_units: Array | None = stored("feature", name="kernel_scale", default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,7 +135,11 @@ class KernelGaussian(Linear):
     @cached_property
     def rows(self) -> KernelRows:
         """Functions of single rows."""
-        return KernelRows(self.map, Complete(self.parameters, self.specification))
+        return KernelRows(self.map, Complete(self.parameters, self.specification), units=self.row_units)
+
+    def in_data_units(self, units: Array) -> Self:
+        """The model of rows x, of a fit to x/units."""
+        return replace(self, row_units=units)
 
     @property
     def dimension(self) -> int:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 from dlatent.errors import StoreError
+from dlatent.fitted.between import Edges, Entries, Smoothed
 from dlatent.fitted.fit import FittedModel, Summary, component_summaries, noise_summary
 from dlatent.fitted.parts import FeatureLabels, Targets, ViewLabels
-from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Rows, Turned, positive
+from dlatent.fitted.rows import Complete, MissingEntries, Rows, positive
 from dlatent.fitted.stored import attribute, json_values, part, stored, variables
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.head import Head
@@ -40,65 +41,13 @@ class FeatureNoise:
     at_floor: Array = stored("feature", name="feature_at_floor")
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """Results of each strength of smoothing that was compared."""
-
-    smoothing: Array = stored("smoothing")
-    correlation: Array = stored("smoothing", name="smoothing_correlation")
-    error: Array = stored("smoothing", name="smoothing_error")
-
-
-@dataclass(frozen=True, eq=False)
-class Smoothed:
-    """Rows were smoothed over a graph with λ; a row is itself a sample."""
-
-    smoothing: float = attribute()
-    hops: int = attribute()
-    edges: int = attribute()
-    compared: Compared | None = part(default=None)
-    isolated: ClassVar[float] = 1.0
-    """The precision of a row by itself."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.smoothing < np.inf or self.hops < 1:
-            raise StoreError(f"rows were smoothed with λ = {self.smoothing} over {self.hops} hops, which no fit does")
-
-
-@dataclass(frozen=True, eq=False)
-class Edges:
-    """A graph makes the precision Δ = γI + (αI + A)² between the samples, whose rank is known."""
-
-    alpha: float = attribute()
-    gamma: float = attribute()
-    edges: int = attribute()
-    rank: int = attribute()
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.isolated < np.inf:
-            raise StoreError(f"a sample without edges has the precision {self.isolated}, which no fit leaves")
-
-    @property
-    def isolated(self) -> float:
-        """Δ_ii of a sample without edges, γ + α²."""
-        return self.gamma + self.alpha**2
-
-
-@dataclass(frozen=True, eq=False)
-class Entries:
-    """A precision between the samples was given, of so many stored entries and this rank."""
-
-    entries: int = attribute()
-    rank: int = attribute()
-    isolated: ClassVar[float] = 1.0
-    """The precision of a sample beside those of the fit."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Linear(FittedModel):
     """x = Wz + μ + ε for features or their coordinates, with targets y = W_y z + μ_y + ε_y where there are some.
 
-    With a `factor_correlation` LLᵀ the loadings are those of factors f = Lz that correlate.
+    With a `factor_correlation` LLᵀ the loadings are those of factors f = Lz that correlate.  With `units` the fit was
+    that of x/units; then a noise variance that features share, and covariances that all loadings share, are in these
+    units, and everything else is in those of the features.
     """
 
     loadings: Array = stored("feature", "component")
@@ -115,6 +64,7 @@ class Linear(FittedModel):
     loadings_covariance: Array | None = stored("feature", "component_pair", default=None)
     common_loadings_covariance: Array | None = stored("component_pair", default=None)
     mean_variance: Array | None = stored("feature", default=None)
+    units: Array | None = stored("feature", name="feature_scale", default=None)
     factor_correlation: Array | None = stored("component", "component_2", default=None)
     targets: Targets | None = part(default=None)
 
@@ -142,9 +92,61 @@ class Linear(FittedModel):
         """L (K, K), factors that correlate as combinations f = Lz of independent ones."""
         return None if self.factor_correlation is None else np.asarray(np.linalg.cholesky(self.factor_correlation))
 
+    @property
+    def fitted_loadings(self) -> Array:
+        """The loadings in the units of the fit."""
+        return self.loadings if self.units is None else np.asarray(self.loadings / self.units[:, None])
+
+    @property
+    def lengths(self) -> Array:
+        """How long the loadings of each component are (K,), in the units of the fit, of a level of the rows how far it
+        moves each feature: what a latent variable is multiplied by to be a score in these units."""
+        lengths = np.linalg.norm(self.fitted_loadings, axis=0)
+        if self.row_effects:
+            lengths[-1] /= np.sqrt(len(self.loadings))
+        return np.asarray(lengths)
+
+    def in_data_units(self, units: Array) -> Self:
+        """The model of features x, of a fit to x/units."""
+        noise, spread, variance = self.noise, self.loadings_covariance, self.mean_variance
+        if isinstance(noise, FeatureNoise):
+            noise = FeatureNoise(noise.variance * units**2, noise.floor * units**2, noise.at_floor)
+        return replace(
+            self,
+            loadings=self.loadings * units[:, None],
+            mean=self.mean * units,
+            noise=noise,
+            loadings_covariance=None if spread is None else spread * units[:, None] ** 2,
+            mean_variance=None if variance is None else variance * units**2,
+            units=units,
+        )
+
     @cached_property
     def parameters(self) -> Parameters:
-        """Those of all views, stacked, on independent factors."""
+        """Those of all views, stacked, on independent factors, in the units of the data."""
+        if self.units is None or isinstance(self.noise, FeatureNoise):
+            return self._stacked
+        units = np.concatenate([self.units, np.ones(len(self._stacked.mean) - len(self.units))])
+        stacked, noise = self._stacked, self.noise.variance
+        views = len(self.view_sizes)
+        each = np.concatenate([np.repeat(noise[:views], self.view_sizes) * self.units**2, noise[views:]])
+        spread, common = stacked.loadings_covariance, self.common_loadings_covariance
+        return stacked._replace(
+            noise_variance=each, loadings_covariance=spread if common is None else common * units[:, None] ** 2
+        )
+
+    @property
+    def start(self) -> Parameters:
+        """The start of a warm start: the parameters in the units of the fit."""
+        if self.units is None:
+            return self._stacked
+        stacked = self.parameters
+        back = np.concatenate([1.0 / self.units, np.ones(len(stacked.mean) - len(self.units))])
+        fitted = stacked.rescaled(back, back)
+        return fitted._replace(noise_variance=self.noise.variance) if isinstance(self.noise, SharedNoise) else fitted
+
+    @cached_property
+    def _stacked(self) -> Parameters:
         spread, targets, noise = self.loadings_covariance, self.targets, self.noise.variance
         if self.common_loadings_covariance is not None:
             spread = self.common_loadings_covariance[None]
@@ -191,7 +193,19 @@ class Linear(FittedModel):
 
     @cached_property
     def specification(self) -> Specification:
-        """The views with their floors, and the patterns."""
+        """The views with their floors, and the patterns, of `parameters`."""
+        fitted = self.fitted_specification
+        if self.units is None or not fitted.views[0].shared:
+            return fitted
+        views = list(fitted.views)
+        for number in range(len(self.view_sizes)):
+            floor = np.asarray(views[number].floor) * self.units[fitted.slices[number]] ** 2
+            views[number] = replace(views[number], floor=tuple(floor.tolist()), shared=False)
+        return replace(fitted, views=tuple(views))
+
+    @cached_property
+    def fitted_specification(self) -> Specification:
+        """The same in the units of the fit."""
         shared, floor = isinstance(self.noise, SharedNoise), self.noise.floor
         fixed = isinstance(self.noise, SharedNoise) and self.noise.fixed
         sizes = self.view_sizes + (() if self.targets is None else (len(self.targets.rank_mean),))
@@ -209,14 +223,15 @@ class Linear(FittedModel):
     def summary(self, samples: int) -> Summary:
         """The noise of each view, where features have their own its mean; each component, with the features of the
         largest loadings; and what a family tells beside."""
-        noise, views = self.noise, zip(self.specification.views, self.specification.noise_slices, strict=True)
+        noise, fitted = self.noise, self.fitted_specification
+        views = zip(fitted.views, fitted.noise_slices, strict=True)
         lines = [
             noise_summary(view.name, noise.variance[at], noise.at_floor[at], int(seen), shared=view.shared)
             for (view, at), seen in zip(views, self.view_samples, strict=True)
         ]
         sizes = self.view_sizes if len(self.view_sizes) > 1 else (self.dimension,)
         variance = float(np.dot(self.total_variance[: len(sizes)], sizes))
-        components = component_summaries(self.loadings, self.display_names(), variance)
+        components = component_summaries(self.fitted_loadings, self.display_names(), variance)
         common: Summary = {"features": self.columns, "noise": lines, "components": components}
         return common | ({} if self.targets is None else {"targets": self.targets.names}) | self.told()
 
@@ -240,15 +255,6 @@ class Linear(FittedModel):
             return targets.head.head
         noise = float(self.noise.variance[-1]) * (targets.rotation**2).sum(axis=1) / self.row_precision
         return Head.of_view(targets.loadings, targets.mean, noise)
-
-    @property
-    def start(self) -> Parameters:
-        """The start of a warm start."""
-        return self.parameters
-
-    def of_factors(self, rows: RowFunction) -> RowFunction:
-        """Scores of the factors, from those of independent ones."""
-        return rows if self.axes is None else Turned(rows, self.axes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,7 +40,11 @@ class ComponentFeatureNoise:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mixture(FittedModel):
-    """c ~ π, x = W_c z + μ_c + ε."""
+    """c ~ π, x = W_c z + μ_c + ε.
+
+    With `units` the fit was that of x/units; then a noise variance that features share is in these units, and
+    everything else is in those of the features.
+    """
 
     mixture: Integers = stored("mixture")
     weights: Array = stored("mixture", name="mixture_weight")
@@ -52,6 +56,7 @@ class Mixture(FittedModel):
     view_samples: Integers = stored("view")
     total_variance: Array = stored("view")
     labels: FeatureLabels = part()
+    units: Array | None = stored("feature", name="feature_scale", default=None)
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together.  Errors: StoreError."""
@@ -83,21 +88,42 @@ class Mixture(FittedModel):
             labels=labels,
         )
 
-    def conditional_means(self, z: Array, chosen: npt.NDArray[Any]) -> Array:
-        """The means of the features (n, D) given latent variables and the component of each row.  Errors: DataError."""
-        if chosen.shape != (len(z),) or chosen.dtype.kind not in "iu" or not np.isin(chosen, self.mixture).all():
+    @property
+    def lengths(self) -> Array:
+        """How long the loadings of each component are (M, K), in the units of the fit."""
+        return np.asarray(np.linalg.norm(self.fitted_loadings, axis=1))
+
+    @property
+    def fitted_loadings(self) -> Array:
+        """The loadings in the units of the fit."""
+        return self.loadings if self.units is None else np.asarray(self.loadings / self.units[:, None])
+
+    def in_data_units(self, units: Array) -> Mixture:
+        """The model of features x, of a fit to x/units."""
+        noise = self.noise
+        if isinstance(noise, ComponentFeatureNoise):
+            noise = ComponentFeatureNoise(noise.variance * units**2, noise.floor * units**2, noise.at_floor)
+        return replace(self, loadings=self.loadings * units[:, None], mean=self.mean * units, noise=noise, units=units)
+
+    def conditional_means(self, scores: Array, chosen: npt.NDArray[Any], *, whiten: bool) -> Array:
+        """The means of the features (n, D) given the scores and the component of each row.  Errors: DataError."""
+        if chosen.shape != (len(scores),) or chosen.dtype.kind not in "iu" or not np.isin(chosen, self.mixture).all():
             raise DataError(
-                f"the labels must be {len(z)} whole numbers from 0 to {len(self.weights) - 1}, as `predict` gives them"
+                f"the labels must be {len(scores)} whole numbers from 0 to {len(self.weights) - 1}, as `predict` gives "
+                "them"
             )
-        means = np.empty((len(z), self.mean.shape[1]))
+        means, lengths = np.empty((len(scores), self.mean.shape[1])), self.lengths
+        latent = scores if whiten else scores / np.where(lengths > 0.0, lengths, np.inf)[chosen]
         for c in self.mixture:
-            means[chosen == c] = z[chosen == c] @ self.components[c] + self.mean[c]
+            means[chosen == c] = latent[chosen == c] @ self.components[c] + self.mean[c]
         return means
 
     @cached_property
     def parameters(self) -> MixtureParameters:
         """Those of all components of the mixture."""
         noise = self.noise.variance.reshape(len(self.weights), -1)
+        if self.units is not None and noise.shape[1] == 1:
+            noise = noise * self.units**2
         return MixtureParameters(self.weights, self.loadings, self.mean, noise)
 
     @cached_property
@@ -113,7 +139,8 @@ class Mixture(FittedModel):
     def summary(self, samples: int) -> Summary:
         """The weights, the noise of each component of the mixture, where features have their own its mean, and their
         latent variables, with the features of the largest loadings."""
-        width, shared, each = self.mean.shape[1], isinstance(self.noise, ComponentNoise), self.parameters.noise_variance
+        width, shared = self.mean.shape[1], isinstance(self.noise, ComponentNoise)
+        each = self.noise.variance.reshape(len(self.weights), -1)
         names, total = self.labels.display_names(width), float(self.total_variance[0]) * width
         low = self.noise.at_floor.reshape(each.shape)
         noise = [
@@ -122,12 +149,16 @@ class Mixture(FittedModel):
         ]
         components = [
             {"mixture": m} | one
-            for m, loadings in zip(self.mixture.tolist(), self.loadings, strict=True)
+            for m, loadings in zip(self.mixture.tolist(), self.fitted_loadings, strict=True)
             for one in component_summaries(loadings, names, total)
         ]
         return {"features": width, "noise": noise, "components": components, "mixture": self.weights}
 
     @property
     def start(self) -> MixtureParameters | Parameters:
-        """The start of a warm start; one component is fitted as PPCA or factor analysis."""
-        return self.parameters if len(self.weights) > 1 else self.parameters.components[0]
+        """The start of a warm start, in the units of the fit; one component is fitted as PPCA or factor analysis."""
+        units = 1.0 if self.units is None else self.units
+        each = self.noise.variance.reshape(len(self.weights), -1)
+        noise = each if each.shape[1] == 1 else each / units**2
+        fitted = MixtureParameters(self.weights, self.fitted_loadings, self.mean / units, noise)
+        return fitted if len(self.weights) > 1 else fitted.components[0]

@@ -20,6 +20,7 @@ from dlatent.gaussian.kernel import BlockReader, KernelMap
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries import incomplete
 from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.gaussian.spread import divided
 
 RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their encoded targets (n, L') or None → (n, width) or (n,)."""
@@ -146,20 +147,25 @@ class MissingEntries(GaussianRows):
 class KernelRows:
     """Rows whose features a kernel makes: the coordinates of these are rows of a model without missing entries.
 
-    `cache` is where the rows stay that a block is compared with; None where each block reads them.
+    `cache` is where the rows stay that a block is compared with; None where each block reads them.  `units` (D,) is
+    what rows are divided by first.
     """
 
     features: KernelMap
     coordinates: Complete
     cache: BlockReader | None = None
+    units: Array | None = None
     holes: ClassVar[bool] = False
 
     def with_cache(self, cache: BlockReader) -> Self:
         """Return a copy with a cache."""
         return replace(self, cache=cache)
 
+    def _made(self, x: Features) -> Array:
+        return self.features(x if self.units is None else divided(x, self.units), self.cache)
+
     def _of(self, x: Features) -> Array:
-        return np.ascontiguousarray(self.features(x, self.cache)[:, :-1])
+        return np.ascontiguousarray(self._made(x)[:, :-1])
 
     def scores(self, x: Features, y: Array | None) -> Array:
         """E[z | x, y] (n, K)."""
@@ -190,7 +196,7 @@ class KernelRows:
         return self._log_density
 
     def _log_density(self, x: Features, y: Array | None) -> Array:
-        both = self.features(x, self.cache)
+        both = self._made(x)
         coordinates, distances = np.ascontiguousarray(both[:, :-1]), both[:, -1]
         outside = np.maximum(distances - (coordinates**2).sum(axis=1), 0.0)
         noise = float(self.coordinates.parameters.noise_variance[0])
@@ -219,32 +225,22 @@ class OfRows(ABC):
 
 @dataclass(frozen=True)
 class RowMethod(OfRows):
-    """A method of a row model, by its name."""
+    """A method of a row model, by its name; its rows times Aᵀ where there are `axes` A, as scores f = Az of z."""
 
     method: str
+    axes: Array | None = None
 
     def __call__(self, x: Features, y: Array | None) -> Array:
         """Call the method."""
-        return np.asarray(getattr(self.rows, self.method)(x, y))
+        values = np.asarray(getattr(self.rows, self.method)(x, y))
+        return values if self.axes is None else np.asarray(values @ self.axes.T)
 
 
-def function(method: Any) -> RowMethod:
+def function(method: Any, axes: Array | None = None) -> RowMethod:
     """A method of a row model as a function that travels."""
-    return RowMethod(method.__self__, method.__name__)
+    return RowMethod(method.__self__, method.__name__, axes)
 
 
 def compares(function: RowFunction) -> TypeGuard[OfRows]:
     """Whether a function compares rows with others, which may stay in a cache."""
     return isinstance(function, OfRows) and isinstance(function.rows, KernelRows)
-
-
-@dataclass(frozen=True)
-class Turned:
-    """Rows times Lᵀ (K, K): scores of factors f = Lz that correlate, from those of z."""
-
-    rows: RowFunction
-    axes: Array
-
-    def __call__(self, x: Features, y: Array | None) -> Array:
-        """The turned rows."""
-        return np.asarray(self.rows(x, y) @ self.axes.T)

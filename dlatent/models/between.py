@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, DataSource, Graph
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
-from dlatent.fitted.linear import Edges, Entries, LinearGaussian
+from dlatent.fitted.between import Edges, Entries
+from dlatent.fitted.linear import LinearGaussian
 from dlatent.models.inputs import Data, GraphLike
 from dlatent.models.map_rows import open_edges
 from dlatent.models.model import attribute
@@ -32,6 +33,7 @@ from dlatent.solvers.planner import make_plan
 from dlatent.solvers.solver import Solution
 from dlatent.solvers.task import Between, Relation
 from dlatent.stores.graph.open import open_graph, open_precision
+from dlatent.stores.rows import in_units
 
 
 def related(model: Any, task: FitTask, graph: GraphLike, precision: GraphLike = None) -> FitTask:
@@ -203,7 +205,11 @@ def joint_log_likelihood(
     before = model._fitted()
     task = related(model, table_task(model, opened(model, X, before=before), before=before), graph, precision)
     between = {"graph" if precision is None else "precision": task.graph}
-    constant, specification = model.log_determinant(**between, client=client, **determinant), model._model.specification
+    fitted, constant = model._model, model.log_determinant(**between, client=client, **determinant)
+    specification, volume = fitted.fitted_specification, 0.0
+    if fitted.units is not None:
+        volume = (0 if task.relation is None else task.relation.rank) * float(np.log(fitted.units).sum())
+        task = replace(task, source=in_units(task.source, fitted.units))
     if targets is not None:
         partly = bool(np.isnan(targets[:, 0]).any())
         specification = replace(specification, patterns=((0, 1), (0,)) if partly else ((0, 1),))
@@ -212,7 +218,7 @@ def joint_log_likelihood(
         task = task.within(session)
         plan = make_plan(task, session.available)
         session.keep(plan.cache_bytes)
-        value = graph_log_likelihood(task, plan, model._model.parameters, session.run)
+        value = graph_log_likelihood(task, plan, fitted.start, session.run) - volume
     width = sum(specification.sizes)
     return Estimate(value + 0.5 * width * constant.value, 0.5 * width * constant.standard_error)
 

@@ -17,6 +17,7 @@ from dlatent.models.hyperparameters import (
     FactorSolver,
     GraphSolver,
     Head,
+    Scale,
     TargetType,
     ViewNoise,
     choice,
@@ -72,6 +73,8 @@ class JointModel(Model[JointGaussian]):
         "rounding counts as that.",
     )
 
+    scale: Scale | None = parameter(default="none")
+
     fit_transform, transform, posterior = view_methods.fit_transform, view_methods.transform, view_methods.posterior
     score_samples, score = view_methods.score_samples, view_methods.score
     reconstruct, inverse_transform = view_methods.reconstruct, view_methods.inverse_transform
@@ -79,7 +82,7 @@ class JointModel(Model[JointGaussian]):
 
     def _by_view(self, values: npt.NDArray[Any]) -> dict[str, Any]:
         """Noise variances, or what is known of each, by view: one of all features, or an array."""
-        cuts = zip(self.view_names_, self._model.specification.noise_slices, strict=False)
+        cuts = zip(self.view_names_, self._model.fitted_specification.noise_slices, strict=False)
         shared = isinstance(self._model.noise, SharedNoise)
         return {name: values[at][0].item() if shared else values[at] for name, at in cuts}
 

@@ -18,10 +18,12 @@ from dlatent.errors import ConvergenceWarning, DataError, DataWarning
 from dlatent.fitted.embedding import Embedding, FittedView, TrainingViews
 from dlatent.fitted.fit import Fit, Report
 from dlatent.fitted.grid import cells_named
+from dlatent.gaussian.spread import divided
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
+from dlatent.models.initial import initial_mean, measured
 from dlatent.models.inputs import outside
-from dlatent.models.task import FitRun, initial_mean, sound_algebra
+from dlatent.models.task import FitRun, sound_algebra
 from dlatent.operators.sparse import stacked
 from dlatent.order import groups
 from dlatent.solvers.lle.fit import Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
@@ -29,6 +31,7 @@ from dlatent.solvers.lle.near_pairs import Neighbours
 from dlatent.solvers.lle.neighbours import approximate_neighbours
 from dlatent.stores.joint import Table
 from dlatent.stores.places import read_places, require_apart
+from dlatent.stores.rows import in_units
 
 REFERENCE_BYTES = 2**30
 """Training rows are kept for new samples up to this size."""
@@ -70,9 +73,11 @@ def embedded(model: Any, data: Mapping[str, DataSource], table: Table, run: FitR
     ):
         for plan in plans:
             require_room(plan, session.available)
+        spread = model.scale == "spread"
+        seen = [measured(each, run.client, missing=False) if spread else (None, ()) for each in sources]
         views = tuple(
-            FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid)
-            for name, source in data.items()
+            FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid, units)
+            for (name, source), (units, _) in zip(data.items(), seen, strict=True)
         )
         journal = None if session.journal is None else session.journal.identity
         graphs, recalls = zip(
@@ -113,7 +118,8 @@ def embedded(model: Any, data: Mapping[str, DataSource], table: Table, run: FitR
             ConvergenceWarning,
             stacklevel=outside(),
         )
-    report = Report(None, None, result.converged, 0, len(table), {}, (), (), tuple(session.passes))
+    passes = (*(record for _, records in seen for record in records), *session.passes)
+    report = Report(None, None, result.converged, 0, len(table), {}, (), (), passes)
     return Fit(fitted, report, places=read_places(*sources), checkpoint=journal)
 
 
@@ -129,9 +135,11 @@ def _graph(
                 f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB, and approximate neighbours "
                 "are found in memory; use neighbors='exact'"
             )
-        neighbours, recalls[0] = approximate_neighbours(view.rows, plan.n_neighbors, shift)
+        rows = view.rows if view.units is None else divided(view.rows, view.units)
+        neighbours, recalls[0] = approximate_neighbours(rows, plan.n_neighbors, shift)
         return neighbours
 
+    source = source if view.units is None else in_units(source, view.units)
     others = approximate if model.neighbors == "approximate" else None
     listeners = Listeners(callbacks, plan)
     with session.over(source) as over, listeners.told(), cells_named({None: source.labels.grid}):

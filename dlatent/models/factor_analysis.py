@@ -28,6 +28,7 @@ from dlatent.models.hyperparameters import (
     Parameter,
     Prior,
     Rotation,
+    Scale,
     choice,
     model,
     parameter,
@@ -116,6 +117,7 @@ class FactorAnalysis(linear.LinearModel):
         ),
         default="auto",
     )
+    scale: Scale | None = parameter(default="auto")
     rotation: Rotation | None = parameter(
         choice(
             Rotation,

@@ -299,6 +299,11 @@ def partial_fit(
     source = opened(self, X, dim, before=before)
     if not COUNT.test(self.n_components):
         raise DataError(f"n_components is {self.n_components!r}; rows that are added need a number")
+    if self._scaled:
+        raise DataError(
+            f"scale={vars(self)['scale']!r} needs the spreads of all rows before the first is fitted; with partial_fit "
+            "standardise the features, or leave scale='none'"
+        )
     if before is not None and before.moments is None:
         raise DataError(
             "the model was fitted by `fit`, or loaded, and has no moments to add to; begin with partial_fit of a clone"

@@ -13,7 +13,8 @@ import xarray as xr
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.fitted.linear import Compared, LinearGaussian, Smoothed
+from dlatent.fitted.between import Compared, Smoothed
+from dlatent.fitted.linear import LinearGaussian
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete
@@ -24,6 +25,7 @@ from dlatent.models.hyperparameters import (
     Missing,
     Parameter,
     Prior,
+    Scale,
     SmoothedSolver,
     choice,
     model,
@@ -154,6 +156,8 @@ class GraphPPCA(linear.LinearModel):
             "for complete data."
         ),
     )
+    scale: Scale | None = parameter(default="auto")
+    whiten: bool = parameter(default=False)
 
     _rules = (check_strength,)
 
@@ -191,7 +195,9 @@ class GraphPPCA(linear.LinearModel):
     ) -> Rows | str:
         r"""Scores: the mean of the latent variables of each sample, given its smoothed row.
 
-        .. math:: M^{-1} W^\top [f(S) (X - 1 \mu^\top)]_i / \sigma^2, \qquad M = I + W^\top W / \sigma^2
+        .. math:: E[z] = M^{-1} W^\top [f(S) (X - 1 \mu^\top)]_i / \sigma^2, \qquad M = I + W^\top W / \sigma^2
+
+        times the lengths of the loadings, unless `whiten=True`.
 
         Parameters
         ----------
@@ -241,7 +247,7 @@ class GraphPPCA(linear.LinearModel):
         Returns
         -------
         xarray.Dataset
-            `scores` (sample, component) and `covariance` M⁻¹ (component, component_2), shared by all samples; where
+            `scores` (sample, component) and `covariance` (component, component_2), shared by all samples; where
             entries may be missing each sample has its own (sample, component, component_2).
         """
         return row_methods.posteriors(self, X, None, RowsRun(client=client), **self._filter_options(graph))

@@ -41,6 +41,7 @@ Start = Literal["random", "pca"]
 MixtureNoise = Literal["isotropic", "diagonal"]
 ViewNoise = Literal["ml", "zero"]
 Float = Literal["float64", "float32"]
+Scale = Literal["auto", "none", "spread"]
 Criterion = Literal["auto", "held_out", "cross_validation", "bic", "evidence", "parallel"]
 """How `select_n_components` compares; no model has it."""
 
@@ -222,6 +223,21 @@ SHARED = {
         "squared units of the features, where it is known beforehand; no component is switched off.  What is "
         "maximised is a lower bound of the likelihood; of complete data its maximum follows from eigenvalues, "
         "without a further pass.",
+    ),
+    "scale": choice(
+        Scale,
+        'Units of the features in the fit.  "none" are their own.  "spread" divides each feature by its standard '
+        "deviation, found by one pass more, so that no result depends on its unit; loadings, means, likelihoods and "
+        "what is filled in or predicted come in the units of the data all the same.  "
+        '"auto" is "spread" with `missing="nan"` and a prior that the evidence chooses, unless rows have a level, else '
+        '"none".',
+        none=True,
+    ),
+    "whiten": Parameter(
+        TRUTH,
+        "bool",
+        "Give scores as latent variables, whose variance is 1 in the model, instead of in units of the features, "
+        "where a component counts as much as it explains.  It may be set after a fit.",
     ),
     "warm_start": Parameter(
         TRUTH,

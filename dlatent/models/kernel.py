@@ -28,6 +28,7 @@ from dlatent.models.hyperparameters import (
     KernelName,
     KernelSolver,
     Parameter,
+    Scale,
     TargetType,
     choice,
     model,
@@ -54,8 +55,8 @@ def check_kernel(estimator: Any) -> None:
         value = getattr(estimator, name)
         if value is not None and value <= estimator.n_components:
             raise DataError(f"{name} is {value!r}; expected an integer above n_components, or None")
-    if estimator.landmarks is not None and estimator.kernel == "precomputed":
-        raise DataError("landmarks are rows, of which a precomputed kernel has none; leave landmarks=None")
+    if estimator.kernel == "precomputed" and (estimator.landmarks is not None or estimator.scale == "spread"):
+        raise DataError("a precomputed kernel has no rows: leave landmarks=None and scale='none'")
     if estimator.landmarks is not None and estimator.solver == "em":
         raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")
 
@@ -115,10 +116,8 @@ def kernel_of(estimator: Any) -> Kernel:
         return Kernel("precomputed")
     function = estimator.kernel if callable(estimator.kernel) else None
     name = "callable" if function is not None else str(estimator.kernel)
-    if estimator.gamma == "median":
-        gamma = 0.0 if "gamma" in NUMBERS.get(name, ()) else 1.0
-    else:
-        gamma = float(estimator.gamma)
+    unknown = 0.0 if "gamma" in NUMBERS.get(name, ()) else 1.0
+    gamma = unknown if estimator.gamma == "median" else float(estimator.gamma)
     return Kernel(name, gamma, int(estimator.degree), float(estimator.coef0), function)
 
 
@@ -235,6 +234,8 @@ class KernelModel(Model[KernelGaussian]):
         default=None,
     )
     kernel_dtype: Float = parameter(choice(Float, "Of the values that are kept there."), default="float64")
+    scale: Scale | None = parameter(default="none")
+    whiten: bool = parameter(default=False)
 
     _rules = (check_kernel,)
 

@@ -35,7 +35,7 @@ def mean_(self: Model[Linear]) -> Array:
 
 
 def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
-    """Return the expected features for given latent variables, E[x|z] = Wz + μ.
+    """Return the expected features for given scores, in the units of `transform`: E[x|z] = Wz + μ.
 
     Returns
     -------
@@ -49,7 +49,10 @@ def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | 
         For another number of components, or for their labels in another order.
     """
     fitted, scores = self._model, latent(self, Z, self._model.component)
-    return over_features(np.asarray(scores @ fitted.loadings.T + fitted.mean), fitted.labels.known, Z)
+    loadings = fitted.loadings
+    if not getattr(self, "whiten", True):
+        loadings = loadings / np.where(fitted.lengths > 0.0, fitted.lengths, np.inf)
+    return over_features(np.asarray(scores @ loadings.T + fitted.mean), fitted.labels.known, Z)
 
 
 @model

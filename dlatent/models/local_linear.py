@@ -23,6 +23,7 @@ from dlatent.models.hyperparameters import (
     EigenSolver,
     Neighbors,
     Parameter,
+    Scale,
     choice,
     model,
     parameter,
@@ -66,6 +67,7 @@ class LocalLinearModel(Estimator[Embedding]):
         ),
         default="exact",
     )
+    scale: Scale | None = parameter(default="none")
     disconnected: Disconnected = parameter(
         choice(
             Disconnected,
@@ -139,7 +141,7 @@ class LocalLinearModel(Estimator[Embedding]):
                 f"the training rows of {training.name!r} are more than {REFERENCE_BYTES >> 30} GiB and were not kept, "
                 "so that new samples have no neighbours among them; embed all samples together"
             )
-        return Reference(training.rows, values, int(self.n_neighbors), float(self.reg))
+        return Reference(training.rows, values, int(self.n_neighbors), float(self.reg), training.units)
 
     def _interpolated(self, X: Data, view: int, run: RowsRun) -> Rows | str:
         """The coordinates of new samples of a view."""

@@ -24,6 +24,7 @@ from dlatent.models.hyperparameters import (
     MixtureNoise,
     MixtureSolver,
     Parameter,
+    Scale,
     choice,
     model,
     parameter,
@@ -139,6 +140,8 @@ class PPCAMixture(Model[Mixture]):
             "starts."
         ),
     )
+    scale: Scale | None = parameter(default="none")
+    whiten: bool = parameter(default=False)
 
     def _task(self, X: DataSource, **data: Any) -> FitTask:
         task = table_task(self, X, diagonal=self.noise == "diagonal")
@@ -198,9 +201,8 @@ class PPCAMixture(Model[Mixture]):
     @property
     def n_parameters_(self) -> int:
         """int: Free numbers of the model, rotations of the loadings not counted."""
-        parameters = self._model.parameters
-        count, width, k = parameters.loadings.shape
-        return int(count * free_numbers(width, k, parameters.noise_variance.shape[1]) + count - 1)
+        count, width, k = self._model.loadings.shape
+        return int(count * free_numbers(width, k, self._model.noise.variance.size // count) + count - 1)
 
     def predict_proba(
         self,
@@ -248,15 +250,18 @@ class PPCAMixture(Model[Mixture]):
 
         .. math:: E[z \mid x, c] = M_c^{-1} W_c^\top \Psi_c^{-1} (x - \mu_c), \qquad M_c = I + W_c^\top \Psi_c^{-1} W_c
 
-        The coordinates of different components have nothing in common: compare those of one component.
+        times the lengths of the loadings, unless `whiten=True`.  The coordinates of different components have nothing
+        in common: compare those of one component.
 
         Returns
         -------
         array of shape (n_samples, n_components), or str
             In the kind of the input, or the path `out`.
         """
-        rows, names = function(self._model.rows.scores), self._model.component
-        return mapped(self, X, rows, "scores", "component", names, run=RowsRun(out, overwrite, resume, client))
+        fitted = self._model
+        rows = function((fitted.rows if self.whiten else replace(fitted.rows, lengths=fitted.lengths)).scores)
+        run = RowsRun(out, overwrite, resume, client)
+        return mapped(self, X, rows, "scores", "component", fitted.component, run=run)
 
     def reconstruct(
         self,
@@ -274,14 +279,12 @@ class PPCAMixture(Model[Mixture]):
         array of shape (n_samples, n_features), or str
             In the kind of the input, or the path `out`.
         """
-        rows, axis = (
-            function(self._model.rows.reconstructions),
-            feature_axis(self._model.labels.known, self.n_features_in_),
-        )
+        rows = function(self._model.rows.reconstructions)
+        axis = feature_axis(self._model.labels.known, self.n_features_in_)
         return mapped(self, X, rows, "reconstructed", run=RowsRun(out, overwrite, resume, client), **axis)
 
     def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array | xr.DataArray:
-        """Return the expected features for given latent variables, E[x|z, c] = W_c z + μ_c.
+        """Return the expected features for given scores, in the units of `transform`: E[x|z, c] = W_c z + μ_c.
 
         Parameters
         ----------
@@ -300,7 +303,7 @@ class PPCAMixture(Model[Mixture]):
         """
         fitted = self._model
         scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels")
-        return over_features(fitted.conditional_means(scores, chosen), fitted.labels.known, Z)
+        return over_features(fitted.conditional_means(scores, chosen, whiten=self.whiten), fitted.labels.known, Z)
 
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
         r"""Log-likelihood of each sample, in O(DKM) each.
@@ -342,4 +345,4 @@ class PPCAMixture(Model[Mixture]):
         z = rng.standard_normal((n_samples, len(fitted.component)))
         spread = np.sqrt(fitted.parameters.noise_variance)[labels]
         noise = rng.standard_normal((n_samples, self.n_features_in_)) * spread
-        return over_features(fitted.conditional_means(z, labels) + noise, fitted.labels.known), labels
+        return over_features(fitted.conditional_means(z, labels, whiten=True) + noise, fitted.labels.known), labels

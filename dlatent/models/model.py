@@ -221,6 +221,13 @@ class Model(Estimator[F_co], ABC):
         return prior if prior != "auto" else "ml" if self._missing == "raise" else "ard"
 
     @property
+    def _scaled(self) -> bool:
+        """Whether features are divided by their spreads; never in models that do not say so."""
+        scale = getattr(self, "scale", "none")
+        by_evidence = self._missing == "nan" and self._prior == "ard" and not getattr(self, "row_effects", False)
+        return scale == "spread" or (scale == "auto" and by_evidence)
+
+    @property
     def log_likelihood_(self) -> float:
         """float: Of all samples, in nats."""
         likelihood = self._fitted().report.log_likelihood

@@ -18,6 +18,7 @@ from dlatent.models.hyperparameters import (
     Parameter,
     Prior,
     Rule,
+    Scale,
     TargetType,
     model,
     parameter,
@@ -126,6 +127,8 @@ class PPCA(linear.LinearModel):
         default=False,
     )
     warm_start: bool = parameter(default=False)
+    scale: Scale | None = parameter(default="auto")
+    whiten: bool = parameter(default=False)
 
     _rules = (check_warm_start, check_rule)
 
@@ -138,7 +141,7 @@ class PPCA(linear.LinearModel):
     @property
     def row_effect_variance_(self) -> float:
         """float: τ², the variance of the levels of the rows with `row_effects=True`, else 0; the level of a row is its
-        last score times τ."""
+        last score, times τ with `whiten=True`."""
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
     fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
@@ -197,6 +200,8 @@ class SupervisedPPCA(linear.LinearModel):
     target_type: TargetType = parameter(default="auto")
     target_noise_floor: float = parameter(default=1e-3)
     head: Head = parameter(default="auto")
+    scale: Scale | None = parameter(default="auto")
+    whiten: bool = parameter(default=False)
 
     def _task(self, X: DataSource, *, y: TargetsLike = None, labelled: Mask = None, **data: Any) -> FitTask:
         task = table_task(self, X)

@@ -18,6 +18,7 @@ from dlatent.models.hyperparameters import (
     Head,
     Parameter,
     Prior,
+    Scale,
     Start,
     TargetType,
     choice,
@@ -107,6 +108,8 @@ class RelationalPPCA(linear.LinearModel):
             "squared units of the features."
         ),
     )
+    scale: Scale | None = parameter(default="none")
+    whiten: bool = parameter(default=False)
 
     _rules = (check_start,)
 
@@ -128,9 +131,9 @@ class RelationalPPCA(linear.LinearModel):
         Returns
         -------
         xarray.Dataset
-            `scores` (sample, component), `covariance` (component, component_2), which is M⁻¹, and `node_variance`
-            (sample).  The covariance of a sample is its `node_variance` times M⁻¹: (Δ⁻¹)_ii, or 1/(γ + α²) where there
-            are no edges, and 1 where a precision would say otherwise.
+            `scores` (sample, component), `covariance` (component, component_2), which is M⁻¹ in the units of the
+            scores, and `node_variance` (sample).  The covariance of a sample is that times its `node_variance`:
+            (Δ⁻¹)_ii, or 1/(γ + α²) where there are no edges, and 1 where a precision would say otherwise.
 
         Raises
         ------
@@ -215,6 +218,8 @@ class RelationalSupervisedPPCA(linear.LinearModel):
     target_type: TargetType = parameter(default="auto")
     target_noise_floor: float = parameter(default=1e-3)
     head: Head = parameter(default="auto")
+    scale: Scale | None = parameter(default="none")
+    whiten: bool = parameter(default=False)
 
     _rules = (check_start,)
 

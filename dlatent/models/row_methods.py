@@ -57,10 +57,12 @@ def transform(
 ) -> Rows | str:
     r"""Scores: the mean of the latent variables of each sample, given its features and, where present, its targets.
 
-    .. math:: E[z \mid x] = M^{-1} W^\top \Psi^{-1} (x - \mu), \qquad M = I + W^\top \Psi^{-1} W
+    .. math:: t_k = \lVert w_k \rVert\, E[z_k \mid x], \qquad
+        E[z \mid x] = M^{-1} W^\top \Psi^{-1} (x - \mu), \qquad M = I + W^\top \Psi^{-1} W
 
     with the noise Ψ, which is σ²I in all models but factor analysis; with targets as in SPPCA (7), (8) and (12),
-    corrected.
+    corrected.  With the lengths of the loadings w_k scores are in units of the features, and distances between them are
+    those between the samples as the model sees them; with `whiten=True` they are E[z|x].
 
     Returns
     -------
@@ -79,10 +81,15 @@ def scored(
     model: Model[Linear], X: Data, targets: Array | None, run: RowsRun, rows: Any = None, **graph: Any
 ) -> Rows | str:
     """Scores of the factors, by `rows` or as posterior means."""
-    fitted = model._model
-    scores = fitted.of_factors(function(model._rows.scores if rows is None else rows))
-    names = fitted.component
+    scores = function(model._rows.scores if rows is None else rows, score_axes(model))
+    names = model._model.component
     return mapped(model, X, scores, "scores", "component", names, run=run, targets=targets, **graph)
+
+
+def score_axes(model: Model[Linear]) -> Array | None:
+    """A (K, K) by which scores are Az, of factors that correlate or in units of the features; None where they are z."""
+    fitted = model._model
+    return fitted.axes if getattr(model, "whiten", True) else np.diag(fitted.lengths)
 
 
 def posterior(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
@@ -90,6 +97,8 @@ def posterior(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Wh
 
     .. math:: z \mid x \sim N\left(M^{-1} W^\top \Psi^{-1} (x - \mu),\; M^{-1}\right), \qquad
         M = I + W^\top \Psi^{-1} W
+
+    Both are in the units of `transform`.
 
     Returns
     -------
@@ -105,7 +114,7 @@ def posterior(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Wh
 def posteriors(model: Model[Linear], X: Data, targets: Array | None, run: RowsRun, **graph: Any) -> xr.Dataset:
     """Scores and posterior covariances of the factors."""
     fitted, rows = model._model, model._rows
-    scores, axes = labelled_scores(scored(model, X, targets, run, **graph)), fitted.axes
+    scores, axes = labelled_scores(scored(model, X, targets, run, **graph)), score_axes(model)
     patterns: tuple[tuple[int, ...], ...] = ((0,),) if targets is None else ((0, 1), (0,))
     shared = [rows.shared_covariance(pattern) for pattern in patterns]
     if shared[0] is None:
@@ -122,7 +131,7 @@ def posteriors(model: Model[Linear], X: Data, targets: Array | None, run: RowsRu
 
 
 def turned(covariances: Array, axes: Array | None) -> Array:
-    """Covariances of the factors f = Lz, from those of z, with the axes L (None: the factors are z)."""
+    """Covariances of scores Az, from those of z, with the axes A (None: the identity)."""
     return covariances if axes is None else np.asarray(axes @ covariances @ axes.T)
 
 
@@ -215,7 +224,7 @@ def n_components_effective_(self: Model[Linear]) -> int:
 
 @attribute
 def noise_variance_(self: Model[Linear]) -> float:
-    """float: σ², in squared units of the features."""
+    """float: σ², in squared units of the features, with `scale="spread"` of their spreads."""
     return float(self._model.noise.variance[0])
 
 
@@ -228,9 +237,9 @@ def at_floor_(self: Model[Linear]) -> tuple[bool, ...]:
 
 @attribute
 def explained_variance_(self: Model[Linear]) -> Array:
-    """ndarray of shape (n_components,): Variance along each component, noise included."""
+    """ndarray of shape (n_components,): Variance along each component, noise included, in the same units."""
     fitted = self._model
-    return np.asarray((fitted.loadings**2).sum(axis=0) + float(fitted.noise.variance[0]))
+    return np.asarray((fitted.fitted_loadings**2).sum(axis=0) + float(fitted.noise.variance[0]))
 
 
 @attribute
@@ -256,9 +265,8 @@ def feature_names_in_(self: Model[Any]) -> npt.NDArray[np.object_]:
 def n_parameters_(self: Model[Linear]) -> int:
     """int: Free numbers of the model, rotations of the loadings not counted: DK − K(K − 1)/2 + D, and those of the
     noise; for `bic` and `aic`."""
-    parameters = self._model.parameters
-    features, components = parameters.loadings.shape
-    return free_numbers(features, components, len(parameters.noise_variance))
+    features, components = self._model.parameters.loadings.shape
+    return free_numbers(features, components, len(self._model.noise.variance))
 
 
 def filled(

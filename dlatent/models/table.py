@@ -95,6 +95,7 @@ def task_of(
         missing=model._missing != "raise",
         weighted=source.weights is not None,
         prior=model._prior,
+        scale=model._scaled,
         rule=rule,
     )
 
@@ -117,7 +118,8 @@ def warmed(task: FitTask, model: Any) -> FitTask:
             f"warm_start=True goes on from loadings and noise variances of shapes {shapes[0]} and {shapes[1]}, and "
             f"this fit has {wanted[0]} and {wanted[1]}; set warm_start=False for it"
         )
-    return replace(task, start=start)
+    units = fit.model.units
+    return replace(task, start=start, units=units, scale=units is not None)
 
 
 def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> int:

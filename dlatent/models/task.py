@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,7 @@ from dlatent.blas import pinned
 from dlatent.engine.cache import ReferenceCache
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.machine import cache_share
-from dlatent.engine.session import Session
+from dlatent.engine.session import PassRecord, Session
 from dlatent.errors import (
     ConvergenceWarning,
     DataError,
@@ -27,7 +27,7 @@ from dlatent.errors import (
     PrecisionWarning,
     number_of,
 )
-from dlatent.fitted.fit import INITIAL_MEAN, Fit, FittedModel, Report
+from dlatent.fitted.fit import Fit, FittedModel, Report
 from dlatent.fitted.grid import cells_named
 from dlatent.fitted.parts import EstimatedHead
 from dlatent.fitted.rows import compares, function
@@ -45,11 +45,10 @@ from dlatent.gaussian.head import (
     output_head,
     output_sums,
 )
-from dlatent.gaussian.missing_entries.entries import block_observed_mean
-from dlatent.gaussian.moments import block_column_sums, block_mean, representable
 from dlatent.gaussian.views import count_empty_rows
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
+from dlatent.models.initial import first_look, in_data_units, in_spreads
 from dlatent.models.inputs import PathLike, outside
 from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import lost_digits, require_sound
@@ -99,6 +98,8 @@ class FitTask(Task):
     count : counts the rows of zeros in a block.
     labelled : the pass over the labelled rows of views, in the place of that over the rows of a table.
     grids : the cells that the features of each view were, by its name.
+    units : what each feature is divided by before the fit (D,), where that is known.
+    in_spreads : makes of the task that of features in units of their spreads, and says which passes found these.
     """
 
     source: DataSource
@@ -111,6 +112,8 @@ class FitTask(Task):
     count: Callable[[Block], int] = count_empty_rows
     labelled: Callable[[Solution, float, Any], Pass[Any, LabelledRows | None]] | None = None
     grids: Mapping[str | None, Grid | None] | None = None
+    units: Array | None = None
+    in_spreads: Callable[[FitTask, Where], tuple[FitTask, tuple[PassRecord, ...]]] = in_spreads
 
     @property
     def graph(self) -> Graph | None:
@@ -142,6 +145,9 @@ def plan(task: FitTask, client: Where) -> Plan:
 def run(task: FitTask, options: FitRun, model: M) -> M:
     """Fit a model to a task, and warn of what a user should know."""
     callbacks = require_callbacks(options.callbacks)
+    named = partial(cells_named, task.grids if task.grids is not None else {None: task.source.labels.grid})
+    with named():
+        task, looks = task.in_spreads(task, options.client) if task.scale else (task, ())
     source, checkpoint = task.source, options.checkpoint
     # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would make
     # bits depend on cores; tall ones are cut into slabs (`operators.tall`).
@@ -155,7 +161,7 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
         ExitStack() as opened,
         pinned(),
         sound_algebra(),
-        cells_named(task.grids if task.grids is not None else {None: source.labels.grid}),
+        named(),
     ):
         task = task.within(session)
         if task.start is not None and checkpoint is not None:
@@ -173,10 +179,7 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
             session.count = task.count
         solver, listeners = task.solvers[plan.solver], Listeners(callbacks, plan)
         with listeners.told():
-            if task.earlier is not None:
-                shift = task.earlier.shift
-            else:
-                shift = (task.shift or initial_mean)(session, solver.observed)
+            shift, units = first_look(session, task, solver.observed)
             session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
             if task.prepared is not None:
                 task = task.prepared(task, plan, session.run)
@@ -186,13 +189,17 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
             lost = lost_digits(solution, shift)
             if task.prior != "ml" and not task.missing and task.targets is None:
                 solution = _with_prior(solution, task)
+            if task.units is not None:
+                solution = in_data_units(solution, task)
             if task.weighted:  # of samples solvers count the sum of the weights
                 rows = source.shape[0]
                 solution = replace(solution, samples=rows, view_samples=(rows,))
-            fitted = task.fitted(task, solution)
+            fitted: Any = task.fitted(task, solution)
             if task.targets is not None and task.head == "auto":
                 fitted = _with_head(fitted, solution, task, session)
-    advice = (*solution.advice, *lost, *remarks(session.counted, task.targets))
+            if task.units is not None:
+                fitted = fitted.in_data_units(task.units)
+    advice = (*solution.advice, *lost, *units, *remarks(session.counted, task.targets))
     notices = tuple((kind, text) for kind, _, text in (each.partition(": ") for each in advice))
     report = Report(
         solution.log_likelihood,
@@ -203,7 +210,7 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
         plan.summary(),
         notices,
         solution.history,
-        tuple(session.passes),
+        (*looks, *session.passes),
     )
     for kind, text in notices:
         warnings.warn(text, WARNINGS[kind], stacklevel=outside())
@@ -291,23 +298,3 @@ def sound_algebra() -> Iterator[None]:
             "small or too nearly dependent beside others; bring features and targets to like scales, take out features "
             "that repeat others, ask for fewer components, or raise noise_floor"
         ) from error
-
-
-def initial_mean(session: Session, observed: bool = False) -> Array:
-    """A shift near the mean (docs/models/solvers): the mean of the first block of dense data, of the `observed` entries
-    where some are missing; of sparse data that of the features that are far from zero, and zero for the others."""
-    source = session.source
-    if observed:
-        return session.run_block(Pass(block_observed_mean, None, cached=False, name=INITIAL_MEAN), 0)
-    if source.sparse:
-        return far_shift(session, (0,), None)
-    mean = session.run_block(Pass(block_mean, None, cached=False, name=INITIAL_MEAN), 0)
-    return representable(mean, source.dtype)
-
-
-def far_shift(session: Session, blocks: Iterable[int], request: Any) -> Array:
-    """The mean of sparse features that are far from zero, 0 for the others (D,): of all rows, where some of the blocks
-    show such features, else zero."""
-    sums = Pass(block_column_sums, request, cached=False, name=INITIAL_MEAN)
-    shown = any(session.run_block(sums, block).far.any() for block in blocks)
-    return session.run(sums).far if shown else np.zeros(session.source.shape[1])

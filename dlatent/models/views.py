@@ -12,8 +12,8 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, Block, DataSource, Grid
-from dlatent.engine.connect import connect
-from dlatent.engine.session import Session
+from dlatent.engine.connect import Where, connect
+from dlatent.engine.session import PassRecord, Session
 from dlatent.errors import DataError
 from dlatent.fitted.fit import INITIAL_MEAN
 from dlatent.fitted.grid import cells_named
@@ -27,13 +27,14 @@ from dlatent.gaussian.moments import representable
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.views import Arrangement, count_empty_views
 from dlatent.models.callbacks import shown
+from dlatent.models.initial import far_shift, measured
 from dlatent.models.inputs import KnownFeatures, Names, Pairing, Rows, TargetsLike, Views
 from dlatent.models.joint_views import joined_rows, named, without_labels
 from dlatent.models.labelled import open_input, plain_rows
 from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.model import Model
 from dlatent.models.table import table_fields, task_of
-from dlatent.models.task import FitTask, far_shift
+from dlatent.models.task import FitTask
 from dlatent.passes import Pass
 from dlatent.solvers.solver import Solution
 from dlatent.stores.joint import JointSource, Table, joint
@@ -123,7 +124,19 @@ def view_task(
         count=partial(count_empty_views, arrangement=about, patterns=patterns, views=len(names)),
         labelled=partial(labelled_pass, arrangement=about),
         grids={name: view.labels.grid for name, view in source.views.items()},
+        in_spreads=views_in_spreads,
     )
+
+
+def views_in_spreads(task: FitTask, client: Where) -> tuple[FitTask, tuple[PassRecord, ...]]:
+    """The task of views in units of the spreads of their features, and the passes that found these."""
+    source = joint_source(task.source)
+    names = [name for name in source.views if task.targets is None or name != TARGETS]
+    seen = [measured(source.views[name], client, missing=False) for name in names]
+    units = [each for each, _ in seen]
+    passes = tuple(record for _, records in seen for record in records)
+    source = source.in_units(dict(zip(names, units, strict=True)))
+    return replace(task, source=source, units=np.concatenate(units)), passes
 
 
 def initial_means(session: Session, observed: bool) -> Array:

@@ -38,11 +38,14 @@ def make_plan(task: Task, machine: Resources, solvers: Mapping[str, Solver] = SO
     usable = [plan for plan in wanted if _filled(plan) <= 1.0]
     if not usable:
         raise PlanError(_refusal(task, machine, wanted, solvers))
-    best, after = min(usable, key=lambda plan: plan.work), int(task.head == "auto")
+    best, after, before = min(usable, key=lambda plan: plan.work), int(task.head == "auto"), int(task.scale)
+    reads = best.reads and best.reads + after
+    if before:  # which reads the data, and keeps none of them
+        reads = before + (reads or (1 if best.cached else best.passes + after))
     return replace(
         best,
-        passes=best.passes + after,
-        reads=best.reads and best.reads + after,
+        passes=before + best.passes + after,
+        reads=reads,
         reason=_reason(best, plans),
         alternatives=tuple(plans.values()),
     )

@@ -54,9 +54,9 @@ class Solution:
     `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all samples; `at_floor` per
     noise variance; `advice` is what a user should know or do, one sentence each;
     `checked_log_likelihood` is that of a pass over the data, where one was made; `features` leads from rows to the
-    features of `parameters`, where a kernel makes these.  Of a mixture, parameters have a first axis of its components,
-    `specification` is that of one of them, and `weights` (M,) are theirs.  `moments` are those of all rows, where more
-    rows are to be added.
+    features of `parameters`, where a kernel makes these; `known` (D,) counts the entries of each feature, where some
+    are missing.  Of a mixture, parameters have a first axis of its components, `specification` is that of one of them,
+    and `weights` (M,) are theirs.  `moments` are those of all rows, where more rows are to be added.
     """
 
     parameters: Parameters
@@ -74,6 +74,7 @@ class Solution:
     features: KernelMap | None = None
     weights: Array | None = None
     moments: Moments | None = None
+    known: Array | None = None
 
 
 class History(list[Iteration]):

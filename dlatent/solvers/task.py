@@ -201,6 +201,7 @@ class Task:
     refuse_zero_rows : whether rows of zeros are refused.
     missing : whether any entry may be missing.
     weighted : whether samples have weights.
+    scale : whether features are divided by their spreads, which a pass before the fit finds.
     rule : how the number of components is chosen, of which the specification then has the most.
     targets : those of the samples; `head`, by which density they are fitted.
     between : what is between the samples.
@@ -225,6 +226,7 @@ class Task:
     missing: bool = False
     prior: str | float = "ml"
     weighted: bool = False
+    scale: bool = False
     rule: str | float | None = None
     targets: Targets | None = None
     head: str = "likelihood"
@@ -279,7 +281,7 @@ class Task:
 
     def figures(self) -> dict[str, Any]:
         """The part of it that a plan shows, as plain values by name."""
-        names = ("shared", "missing", "em_passes", "rule", "weighted", "adding")
+        names = ("shared", "missing", "em_passes", "rule", "weighted", "adding", "scale")
         between, kernel = self.between, self.kernel
         return {
             **asdict(self.data),

@@ -24,7 +24,7 @@ from dlatent.gaussian.views import empty_rows, first_bad_entry
 from dlatent.operators.sparse import stacked
 from dlatent.stores.partition import wanted_bytes
 from dlatent.stores.places import read_places
-from dlatent.stores.rows import ArrayRows, Rows
+from dlatent.stores.rows import ArrayRows, Rows, divided_rows
 
 Table = npt.NDArray[np.int64]
 """Rows of each view (samples, views), −1 where a sample lacks the view."""
@@ -65,6 +65,10 @@ class ViewRows:
         rows = stacked(tuple(block[piece.rows] for piece, block in zip(self.pieces, blocks, strict=True)))
         order = np.concatenate([piece.places for piece in self.pieces])
         return rows if (np.diff(order) > 0).all() else rows[np.argsort(order)]
+
+    def in_units(self, units: Array) -> ViewRows:
+        """The rows with each feature divided by its unit (D,)."""
+        return replace(self, pieces=tuple(p._replace(source=divided_rows(p.source, units)) for p in self.pieces))
 
     def load(self) -> Features:
         """Read the rows."""
@@ -175,6 +179,14 @@ class JointSource(DataSource):
     def sizes(self) -> tuple[int, ...]:
         """Features of each view."""
         return tuple(source.shape[1] for source in self.views.values())
+
+    def in_units(self, units: Mapping[str, Array]) -> JointSource:
+        """The samples with each feature divided by its unit, by view; views that are not named keep theirs."""
+        blocks = []
+        for block in cast("tuple[JointRows, ...]", self.blocks):
+            views = (view.in_units(units[view.name]) if view.name in units else view for view in block.views)
+            blocks.append(replace(block, views=tuple(views)))
+        return replace(self, blocks=tuple(blocks), key=uuid4().hex, in_memory=False)
 
 
 def joint(

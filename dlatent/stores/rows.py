@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import AxisLabels, BlockSource, DataSource, Features, Integers
+from dlatent.arrays import Array, AxisLabels, BlockSource, DataSource, Features, Integers
 from dlatent.containers import check_parts, plain_numbers
 from dlatent.errors import DataError, DataTypeError
 from dlatent.gaussian.missing_entries.incomplete import Hiding, hidden
+from dlatent.gaussian.spread import divided
 from dlatent.stores.partition import dense_bounds, loaded_dtype, sized_sparse_bounds, wanted_bytes
 
 
@@ -257,6 +258,17 @@ def hide_cells(source: DataSource, hiding: Hiding) -> DataSource:
         for block in source.blocks
     )
     return replace(source, blocks=blocks, key=(source.key, hiding), description=f"{source.description} (part held out)")
+
+
+def in_units(source: DataSource, units: Array) -> DataSource:
+    """The source with each feature divided by its unit (D,)."""
+    blocks = tuple(divided_rows(block, units) for block in source.blocks)
+    return replace(source, blocks=blocks, key=uuid4().hex, in_memory=False)
+
+
+def divided_rows(block: BlockSource, units: Array) -> BlockSource:
+    """The rows of a block with each feature divided by its unit (D,)."""
+    return ChangedRows(block.start, block.stop, block.nbytes, block, partial(divided, units=units))
 
 
 def take_rows(source: DataSource, rows: Integers) -> DataSource:

@@ -60,7 +60,7 @@ VARIABLES = (
     ("mean", "feature", FINITE, "μ of the features"),
     ("mean_variance", "feature", FINITE, "posterior variance of μ of the features"),
     ("feature_view", "feature", TEXT, "name of the view that the feature is of"),
-    ("feature_scale", "feature", FINITE, "divisor of each feature before the fit"),
+    ("feature_scale", "feature", POSITIVE, "divisor of each feature before the fit"),
     ("noise_variance", "view", POSITIVE, "noise variance of each view, in squared units of the view"),
     ("feature_noise_variance", "feature", POSITIVE, "noise variance of each feature"),
     ("feature_noise_floor", "feature", POSITIVE, "smallest noise variance of each feature that the fit allowed"),
@@ -96,6 +96,7 @@ VARIABLES = (
     ("coordinate_offset", "coordinate", FINITE, "the mean of the features in these directions"),
     ("feature_middle", "training", FINITE, "the mean of the features as a combination of those of the training rows"),
     ("kernel_shift", "feature", FINITE, "taken off the rows before the kernel looks at them"),
+    ("kernel_scale", "feature", POSITIVE, "divisor of each feature of the rows before the kernel looks at them"),
     ("training_rows", "training feature", FINITE, "rows that the kernel compares new ones with"),
     ("training_values", "entry", FINITE, "values of sparse training rows"),
     ("training_columns", "entry", COUNT, "columns of the values of sparse training rows"),
@@ -136,7 +137,7 @@ RESULTS |= {"component_2", "pattern", "pattern_of", "covariance", "has"}
 """Names of variables and dimensions of results, which no dimension of data may have beside them."""
 
 UNITS = {
-    **dict.fromkeys(("loadings", "mean", "mixture_loadings", "mixture_mean"), 1),
+    **dict.fromkeys(("loadings", "mean", "feature_scale", "mixture_loadings", "mixture_mean"), 1),
     **dict.fromkeys(("feature_noise_variance", "feature_noise_floor", "mixture_feature_noise_variance"), 2),
     **dict.fromkeys(("loadings_covariance", "mean_variance"), 2),
 }

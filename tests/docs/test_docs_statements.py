@@ -173,7 +173,7 @@ def test_the_distributions_of_supervised_ppca_are_those_of_the_page(kind: str) -
         y = y.argmax(axis=1)
     elif kind == "outputs that vary together":
         y = np.column_stack([y, y.sum(axis=1)])
-    model = SupervisedPPCA(2, head="likelihood").fit(x, y)
+    model = SupervisedPPCA(2, head="likelihood", whiten=True).fit(x, y)
     w_x, w_y, v = model.components_.T, model.target_components_.T, encoding_of(model).rotation
     assert (v.shape[0] > v.shape[1]) == (kind != "outputs")
     noise_x, noise_y = model.noise_variance_, model.target_noise_variance_

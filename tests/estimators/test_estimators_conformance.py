@@ -89,6 +89,13 @@ def smoothed(graph, smoothing, hops):
     return sum((smoothing / (1 + smoothing)) ** k * np.linalg.matrix_power(s, k) for k in range(hops + 1))
 
 
+class InSpreads(Preset):
+    """A model whose fit divided features by their spreads: signs are canonical there."""
+
+    def first_components(self, model):
+        return model.components_ / model.result_["feature_scale"].values
+
+
 class BoundPreset(Preset):
     """A model with priors of loadings and means: what is maximised is lower by how far these are from them."""
 
@@ -150,7 +157,10 @@ PRESETS = [
     Preset("ppca, entries missing", partial(PPCA, n_components=2, missing="nan", prior="ml"), HOLES, **BY_ROWS),
     BoundPreset("ppca, complete, a prior", partial(PPCA, n_components=2, prior="ard"), X),
     BoundPreset("ppca, dual, a prior", partial(PPCA, n_components=3, prior="ard"), WIDE, solvers=DUAL),
-    BoundPreset("ppca, a prior", partial(PPCA, n_components=2, missing="nan", prior="ard"), HOLES, **BY_ROWS),
+    InSpreads("ppca, in spreads", partial(PPCA, n_components=2, scale="spread"), X),
+    BoundPreset(
+        "ppca, a prior", partial(PPCA, n_components=2, missing="nan", prior="ard", scale="none"), HOLES, **BY_ROWS
+    ),
     Preset(
         "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan", prior="ml"), HOLES,
         **BY_ROWS,
@@ -191,8 +201,9 @@ PRESETS = [
         "smoothed, weights", partial(GraphPPCA, n_components=2, smoothing=0.5, hops=3), X, graph=sp.csr_array(WEIGHTED)
     ),
     AveragedPreset(
-        "smoothed, entries missing", partial(GraphPPCA, n_components=2, missing="nan", smoothing=0.3, hops=1), HOLES,
-        graph=GRAPH, **BY_ROWS,
+        "smoothed, entries missing",
+        partial(GraphPPCA, n_components=2, missing="nan", scale="none", smoothing=0.3, hops=1),
+        HOLES, graph=GRAPH, **BY_ROWS,
     ),
     ViewsPreset("two views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=SOME),
     ViewsPreset("three views", partial(CorrespondencePPCA, n_components=2), TRIPLES, sizes=THREE, has=FEW),

@@ -53,8 +53,9 @@ def averages(rows, graph, smoothing, hops):
 def case(request):
     smoothing, hops = request.param
     rows = averages(HOLES, GRAPH, smoothing, hops)
-    model = GraphPPCA(2, smoothing=smoothing, hops=hops, missing="nan", **TIGHT).fit(HOLES, graph=GRAPH)
-    return rows, PPCA(2, missing="nan", **TIGHT).fit(rows), model
+    options = {"missing": "nan", "scale": "none", **TIGHT}
+    model = GraphPPCA(2, smoothing=smoothing, hops=hops, **options).fit(HOLES, graph=GRAPH)
+    return rows, PPCA(2, **options).fit(rows), model
 
 
 def test_the_fit_is_ppca_of_the_weighted_means(case):
@@ -91,7 +92,9 @@ def sparse(rows, gone):
 def test_entries_that_are_not_stored_are_missing_like_nan():
     rng = np.random.default_rng(0)
     rows = rng.integers(-1, 2, FULL.shape).astype(float) + 0.25 * rng.integers(-1, 2, (N, 1))
-    by_nan, by_stored = (GraphPPCA(2, smoothing=3.0, missing=missing, **TIGHT) for missing in ("nan", "unstored"))
+    by_nan, by_stored = (
+        GraphPPCA(2, smoothing=3.0, missing=missing, scale="none", **TIGHT) for missing in ("nan", "unstored")
+    )
     by_nan.fit(np.where(GONE, np.nan, rows), graph=GRAPH)
     by_stored.fit(sparse(rows, GONE), graph=GRAPH)
     np.testing.assert_allclose(by_stored.log_likelihood_, by_nan.log_likelihood_, rtol=1e-9)

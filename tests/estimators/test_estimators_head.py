@@ -30,11 +30,11 @@ LENGTHS = np.where(SOME >= 0, IRIS[:, 3] + 0.01 * np.arange(150) / 150, np.nan)
 RING = sp.csr_array((np.ones(150), (np.arange(150), np.roll(np.arange(150), 1))), shape=(150, 150))
 HOLES = np.where(np.random.default_rng(0).random(IRIS.shape) < 0.1, np.nan, IRIS)
 CASES = {
-    "dense": (SupervisedPPCA(2), IRIS, {}),
-    "sparse": (SupervisedPPCA(2), sp.csr_array(IRIS), {}),
-    "missing": (SupervisedPPCA(2, missing="nan"), HOLES, {}),
-    "kernel": (KernelSupervisedPPCA(2, gamma=0.3), IRIS, {}),
-    "graph": (RelationalSupervisedPPCA(2, alpha=0.7), IRIS, {"graph": RING + RING.T}),
+    "dense": (SupervisedPPCA(2, whiten=True), IRIS, {}),
+    "sparse": (SupervisedPPCA(2, whiten=True), sp.csr_array(IRIS), {}),
+    "missing": (SupervisedPPCA(2, missing="nan", whiten=True), HOLES, {}),
+    "kernel": (KernelSupervisedPPCA(2, gamma=0.3, whiten=True), IRIS, {}),
+    "graph": (RelationalSupervisedPPCA(2, alpha=0.7, whiten=True), IRIS, {"graph": RING + RING.T}),
 }
 
 
@@ -117,7 +117,7 @@ def test_a_saved_model_keeps_its_head(y, tmp_path):
 
 
 def test_the_likelihood_is_a_head_too():
-    model = SupervisedPPCA(2, head="likelihood").fit(IRIS, LENGTHS)
+    model = SupervisedPPCA(2, head="likelihood", whiten=True).fit(IRIS, LENGTHS)
     expected = model.transform(IRIS) @ model.target_components_ + model.target_mean_
     np.testing.assert_allclose(model.predict(IRIS), expected[:, 0], rtol=1e-12)
     assert "head_coefficients" not in model.result_

@@ -49,7 +49,7 @@ def dense(model):
 
 
 ML, FACTORS = (partial(kind, prior="ml") for kind in (PPCA, FactorAnalysis))
-MODELS = {"ppca": ML, "fa": FACTORS}
+MODELS = {"ppca": partial(ML, whiten=True), "fa": FACTORS}
 # The search of factor analysis over many starts takes seconds.
 SOME = [pytest.param(ML, id="PPCA"), pytest.param(FACTORS, id="FactorAnalysis", marks=pytest.mark.slow)]
 
@@ -136,7 +136,7 @@ def test_a_prior_takes_no_components_away_that_little_noise_tells_of(part):
     """In units of their own most features have less variance than noise that a start once had."""
     x = load_wine().data
     x[np.random.default_rng(1).random(x.shape) < part] = np.nan
-    few, many = PPCA(2, missing="nan").fit(x), PPCA(6, missing="nan").fit(x)
+    few, many = (PPCA(k, missing="nan", scale="none").fit(x) for k in (2, 6))
     assert many.log_likelihood_ > few.log_likelihood_ + 300
 
 
@@ -162,7 +162,8 @@ def test_zeros_that_are_stored_are_observed():
     known = np.full(X.shape, np.nan)
     lines, columns = x.tocoo().coords
     known[lines, columns] = x.data
-    one, other = (PPCA(K, missing=how, tol=1e-13).fit(data) for how, data in (("unstored", x), ("nan", known)))
+    options = {"scale": "none", "tol": 1e-13}
+    one, other = (PPCA(K, missing=how, **options).fit(data) for how, data in (("unstored", x), ("nan", known)))
     assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-11)
 
 
@@ -197,7 +198,7 @@ def test_saved_is_loaded(model, tmp_path):
 
 
 def test_a_model_of_complete_data_takes_incomplete_rows_when_told():
-    model = PPCA(K).fit(DATA.features).set_params(missing="nan")
+    model = PPCA(K, whiten=True).fit(DATA.features).set_params(missing="nan")
     for i in (0, 50):
         latent = oracles.latent_given(dense(model), X[i])
         np.testing.assert_allclose(model.transform(X)[i], latent.mean, atol=1e-9)
@@ -206,7 +207,7 @@ def test_a_model_of_complete_data_takes_incomplete_rows_when_told():
 class TestSupervised:
     """Holes in the features and in the targets alike."""
 
-    model = SupervisedPPCA(K, missing="nan", prior="ml", tol=1e-13, head="likelihood").fit(X, Y)
+    model = SupervisedPPCA(K, missing="nan", prior="ml", tol=1e-13, head="likelihood", whiten=True).fit(X, Y)
 
     def stacked(self):
         p, centre = parameters_of(self.model), encoding_of(self.model).centre

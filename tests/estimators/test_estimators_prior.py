@@ -47,7 +47,7 @@ def planted(k, n=250, d=40, noise=1.0, part=0.3, seed=0):
 
 
 def ard(k, **options):
-    return PPCA(k, missing="nan", prior="ard", **options)
+    return PPCA(k, missing="nan", prior="ard", **{"scale": "none", **options})
 
 
 def ratings(seed=0, n=400, items=150, part=0.1):
@@ -198,7 +198,7 @@ def test_means_of_few_entries_are_pulled_together():
         x = apart * rng.standard_normal(200) + rng.standard_normal((300, 200))
         known = np.where(rng.random(x.shape) < 0.03, x, np.nan)
         known[:2] = x[:2]
-        gone, model = np.isnan(known), PPCA(1, missing="nan").fit(known)
+        gone, model = np.isnan(known), ard(1).fit(known)
         away = (x - model.impute(known))[gone]
         inside.append(np.mean(np.abs(away) < 1.645 * np.sqrt(model.impute_variance(known)[gone])))
         each, one = (np.broadcast_to(m, x.shape)[gone] for m in (np.nanmean(known, axis=0), np.nanmean(known)))
@@ -360,7 +360,7 @@ def test_a_prior_on_complete_data_is_saved(tmp_path):
 
 
 def test_it_is_the_default_where_entries_are_missing(model):
-    default = PPCA(6, missing="nan").fit(X)
+    default = PPCA(6, missing="nan", scale="none").fit(X)
     np.testing.assert_array_equal(default.components_, model.components_)
     assert PPCA(3).fit(COMPLETE).log_likelihood_ == PPCA(3, prior="ml").fit(COMPLETE).log_likelihood_
     assert parameters_of(FactorAnalysis(1, missing="nan", tol=1e-3).fit(X)).loadings_covariance is not None
@@ -438,7 +438,7 @@ def test_supervised_ppca_has_it_for_complete_data_too(few_labels, tmp_path):
     for name in ("predict_proba", "transform", "score_samples"):
         np.testing.assert_array_equal(getattr(again, name)(x), getattr(model, name)(x))
     np.testing.assert_array_equal(again.score_samples(x, known), model.score_samples(x, known))
-    holes = SupervisedPPCA(12, missing="nan", head="likelihood").fit(x, known)
+    holes = SupervisedPPCA(12, missing="nan", head="likelihood", scale="none").fit(x, known)
     assert holes.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-9)
     np.testing.assert_allclose(holes.predict_proba(x), model.predict_proba(x), atol=1e-5)
     assert SupervisedPPCA(2).fit(x, known).n_passes_ == SupervisedPPCA(2, prior="ml").fit(x, known).n_passes_
@@ -504,7 +504,8 @@ def with_classes(part):
 
 @pytest.mark.parametrize("missing", ["raise", "nan"])
 def test_loadings_of_features_and_targets_are_along_the_axes_of_their_prior(missing):
-    values = SupervisedPPCA(3, missing=missing, prior="ard").fit(*with_classes(0.2 * (missing == "nan"))).result_
+    model = SupervisedPPCA(3, missing=missing, prior="ard", scale="none")
+    values = model.fit(*with_classes(0.2 * (missing == "nan"))).result_
     units = np.repeat(values["total_variance"].values, [12, 2])
     own, between = variances_of(values, units, "loadings", "rank_loadings")
     assert own[0] > own[1] > own[2] > 0

@@ -69,7 +69,7 @@ def cross(model):
 
 
 def test_posterior_and_likelihood_of_samples_without_edges():
-    model = RelationalPPCA(2, alpha=0.7, gamma=0.2).fit(X, graph=GRAPH)
+    model = RelationalPPCA(2, alpha=0.7, gamma=0.2, whiten=True).fit(X, graph=GRAPH)
     covariance = model.get_covariance() / (0.7**2 + 0.2)
     np.testing.assert_allclose(
         model.score_samples(X), multivariate_normal(model.mean_, covariance).logpdf(X), rtol=1e-9

@@ -31,7 +31,9 @@ def chain(samples, seed=0):
 
 
 def fit(rows, precision, k=2, **options):
-    return RelationalPPCA(k, **{"tol": 1e-13, **options}).fit(rows, precision=precision, client="serial")
+    return RelationalPPCA(k, **{"tol": 1e-13, "whiten": True, **options}).fit(
+        rows, precision=precision, client="serial"
+    )
 
 
 def assert_is(model, best, rtol=CLOSE):

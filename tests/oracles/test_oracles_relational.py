@@ -42,7 +42,7 @@ def case(samples=14, features=6, seed=0, weighted=False):
 def fit(rows, graph, k=2, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return RelationalPPCA(k, **{"tol": 1e-13, **options}).fit(rows, graph=graph, client="serial")
+        return RelationalPPCA(k, **{"tol": 1e-13, "whiten": True, **options}).fit(rows, graph=graph, client="serial")
 
 
 def found(model, root):
@@ -152,7 +152,7 @@ def test_without_edges_it_is_ppca(route, solver):
     with only_solver(route), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = fit(rows, sp.csr_array((40, 40)), alpha=0.0, gamma=1.0, **options)
-        plain = PPCA(2, **options).fit(rows, client="serial")
+        plain = PPCA(2, whiten=True, **options).fit(rows, client="serial")
     for name in ("components_", "mean_", "noise_variance_", "log_likelihood_"):
         np.testing.assert_allclose(getattr(model, name), getattr(plain, name), rtol=1e-12, atol=1e-12, err_msg=name)
     np.testing.assert_allclose(model.transform(rows), plain.transform(rows), rtol=1e-12, atol=1e-12)

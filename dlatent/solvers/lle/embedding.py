@@ -22,6 +22,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
+from dlatent.gaussian.spread import divided
 from dlatent.operators.sparse import stacked
 from dlatent.solvers.lle.neighbours import nearest
 
@@ -165,13 +166,14 @@ def coordinates(vectors: Array) -> Array:
 
 
 class Reference(NamedTuple):
-    """Samples (n, D) that new ones are placed among, what is to be interpolated (n, L), and how: neighbours, and the
-    regularisation of their weights."""
+    """Samples (n, D) that new ones are placed among, what is to be interpolated (n, L), and how: neighbours, the
+    regularisation of their weights, and what features are divided by (D,)."""
 
     samples: Features
     values: Features
     k: int
     regularisation: float
+    units: Array | None = None
 
 
 def interpolated(rows: Features, reference: Reference) -> Array:
@@ -180,6 +182,8 @@ def interpolated(rows: Features, reference: Reference) -> Array:
     Source: Saul and Roweis (2003), section 5.1, for coordinates; Ham, Lee and Saul (2003), section 3, for views.
     """
     samples = reference.samples
+    if reference.units is not None:
+        rows, samples = divided(rows, reference.units), divided(samples, reference.units)
     if isinstance(samples, sp.csr_array):
         rows = sp.csr_array(rows)
     elif isinstance(rows, sp.csr_array):

@@ -174,6 +174,7 @@ def fit_rows(run: Run, task: Task, shift: Array, report: Report | None = None) -
         samples=int(sums.samples),
         view_samples=_view_samples(sums, specification),
         advice=solution.advice + _unseen(sums),
+        known=sums.counts,
     )
 
 

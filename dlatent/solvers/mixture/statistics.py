@@ -307,9 +307,11 @@ def _of_rows(x: Features, mixture: Mixture) -> Iterator[tuple[Array, list[Array]
 
 @dataclass(frozen=True)
 class MixtureRows:
-    """The mixture given single rows x (n, D)."""
+    """The mixture given single rows x (n, D); `lengths` (M, K) are what scores of each component are multiplied by,
+    None for 1."""
 
     mixture: Mixture
+    lengths: Array | None = None
     holes: ClassVar[bool] = False
 
     def responsibilities(self, x: Features, y: Array | None) -> Array:
@@ -322,11 +324,13 @@ class MixtureRows:
         return np.concatenate([np.zeros(0), *(joint.argmax(axis=1) for joint, _ in _of_rows(x, self.mixture))])
 
     def scores(self, x: Features, y: Array | None) -> Array:
-        """E[z | x, c] in that component (n, K)."""
-        chosen = [np.zeros((0, self.mixture.loadings.shape[2]))]
+        """E[z | x, c] in that component (n, K), times its lengths."""
+        scores = [np.zeros((0, self.mixture.loadings.shape[2]))]
         for joint, each in _of_rows(x, self.mixture):
-            chosen.append(np.stack(each)[joint.argmax(axis=1), np.arange(len(joint))])
-        return np.vstack(chosen)
+            chosen = joint.argmax(axis=1)
+            latent = np.stack(each)[chosen, np.arange(len(joint))]
+            scores.append(latent if self.lengths is None else latent * self.lengths[chosen])
+        return np.vstack(scores)
 
     def reconstructions(self, x: Features, y: Array | None) -> Array:
         """W_c E[z | x, c] + μ_c in that component (n, D)."""

@@ -1,0 +1,99 @@
+"""What a fit looks at before it begins: a point near the mean of the features, and how far they spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dlatent.arrays import Array, DataSource
+from dlatent.engine.connect import Where, connect
+from dlatent.engine.session import PassRecord, Session
+from dlatent.fitted.fit import INITIAL_MEAN
+from dlatent.gaussian.missing_entries.entries import block_observed_mean
+from dlatent.gaussian.moments import block_column_sums, block_mean, representable
+from dlatent.gaussian.spread import FirstLook, SpreadRequest, block_first_look, block_spreads, unlike
+from dlatent.passes import Pass
+from dlatent.solvers.solver import Solution
+from dlatent.stores.rows import in_units
+
+
+def initial_mean(session: Session, observed: bool = False) -> Array:
+    """A shift near the mean (docs/models/solvers): the mean of the first block of dense data, of the `observed` entries
+    where some are missing; of sparse data that of the features that are far from zero, and zero for the others."""
+    source = session.source
+    if observed:
+        return session.run_block(Pass(block_observed_mean, None, cached=False, name=INITIAL_MEAN), 0)
+    if source.sparse:
+        return far_shift(session, (0,), None)
+    mean = session.run_block(Pass(block_mean, None, cached=False, name=INITIAL_MEAN), 0)
+    return representable(mean, source.dtype)
+
+
+def far_shift(session: Session, blocks: Iterable[int], request: Any) -> Array:
+    """The mean of sparse features that are far from zero, 0 for the others (D,): of all rows, where some of the blocks
+    show such features, else zero."""
+    sums = Pass(block_column_sums, request, cached=False, name=INITIAL_MEAN)
+    shown = any(session.run_block(sums, block).far.any() for block in blocks)
+    return session.run(sums).far if shown else np.zeros(session.source.shape[1])
+
+
+def measured(source: DataSource, client: Where, *, missing: bool) -> tuple[Array, tuple[PassRecord, ...]]:
+    """The spreads of the features as their units (D,), and the passes that found them."""
+    with connect(source, client=client, cache_bytes=0) as session:
+        shift = np.nan_to_num(initial_mean(session, missing))
+        sums = session.run(Pass(block_spreads, SpreadRequest(shift, missing), cached=False, name="spreads"))
+        return sums.units(shift), tuple(session.passes)
+
+
+def in_spreads(task: Any, client: Where) -> tuple[Any, tuple[PassRecord, ...]]:
+    """The task of a table in units of the spreads of its features, and the passes that found these."""
+    units, passes, kernel = task.units, tuple[PassRecord, ...](), task.kernel
+    if units is None:
+        units, passes = measured(task.source, client, missing=task.missing)
+    source = in_units(task.source, units)
+    if kernel is not None and kernel.rows:
+        kernel = replace(kernel, rows=source.blocks)
+    return replace(task, source=source, kernel=kernel, units=units), passes
+
+
+def first_look(session: Session, task: Any, observed: bool) -> tuple[Array, tuple[str, ...]]:
+    """A shift near the mean, and advice where the first block has features of different units for a model that shares
+    noise among them; sparse features spread as often as they are there."""
+    source = session.source
+    if task.earlier is not None:
+        return task.earlier.shift, ()
+    alike = task.scale or not task.shared or (source.sparse and not task.missing)
+    if alike or task.shift is not None:
+        return (task.shift or initial_mean)(session, observed), ()
+    request = FirstLook(observed, task.missing)
+    mean, spread = session.run_block(Pass(block_first_look, request, cached=False, name=INITIAL_MEAN), 0)
+    shift, apart = mean if observed else representable(mean, source.dtype), unlike(spread)
+    if apart is None:
+        return shift, ()
+    return shift, (
+        f"data: the largest standard deviation of a feature is {apart[1]:.3g}, and a quarter of the features have at "
+        f"most {apart[0]:.3g}; if their units differ, a few features decide the fit: say scale='spread', which divides "
+        "each by its own",
+    )
+
+
+def in_data_units(solution: Solution, task: Any) -> Solution:
+    """The solution with likelihoods of features x, of a fit to x/units; features that a kernel makes have none."""
+    if task.kernel is not None:
+        return solution
+    counts = solution.known
+    if counts is None:
+        views = zip(solution.view_samples, solution.specification.sizes, strict=True)
+        counts = np.concatenate([np.full(size, samples) for samples, size in views])
+    if task.relation is not None and solution.known is None:
+        counts = np.full(len(counts), task.relation.rank)
+    volume, checked = float(counts[: len(task.units)] @ np.log(task.units)), solution.checked_log_likelihood
+    return replace(
+        solution,
+        log_likelihood=solution.log_likelihood - volume,
+        checked_log_likelihood=None if checked is None else checked - volume,
+        history=tuple(replace(each, log_likelihood=each.log_likelihood - volume) for each in solution.history),
+    )
