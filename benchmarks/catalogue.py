@@ -9,6 +9,7 @@ from benchmarks.cases import (
     correspondence_images,
     correspondence_scale,
     correspondence_words,
+    defaults,
     exactness,
     faces,
     factors,
@@ -40,6 +41,7 @@ from benchmarks.task import Case
 CASES: dict[str, Case] = {
     case.name: case
     for case in (
+        defaults.CASE,
         newsgroups.CASE,
         faces.CASE,
         newsgroups_classes.CASE,
