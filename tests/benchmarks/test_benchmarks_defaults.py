@@ -13,7 +13,7 @@ from benchmarks.cases import defaults
 from benchmarks.methods import of_defaults as by
 from benchmarks.small_data import hidden, labelled, numbers
 from benchmarks.task import Row
-from dlatent import DataWarning, MisfitWarning
+from dlatent import DataError, DataWarning, MisfitWarning
 
 RIVAL = (0.31, 0.28, 0.35, 0.30, 0.26)
 
@@ -111,10 +111,25 @@ def test_a_contest_is_measured_on_the_same_splits(monkeypatch: pytest.MonkeyPatc
     assert len(seen["ours"]) == 2
     np.testing.assert_array_equal(seen["ours"], seen["rival"])
     assert not np.array_equal(seen["ours"][0], seen["ours"][1], equal_nan=True)
-    ours_error, pca_error = (figure["values"] for figure in found["figures"])
+    errors = {figure["role"]: figure["values"] for figure in found["figures"]}
+    ours_error, pca_error = errors["default"], errors["rival"]
     np.testing.assert_allclose(ours_error, 1.0, atol=0.1)
     assert max(pca_error) < min(ours_error)
     assert [said["texts"] for said in found["warned"]] == [["the units differ; use scale=True"] * 2]
+
+
+def test_a_default_that_ends_with_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ours(given: Any) -> Any:
+        if given.seed == 1:
+            raise DataError("no such scale; pass scale=True")
+        return by.column_means(given)
+
+    rivals = {"means": by.column_means}
+    contest = defaults.Contest(("wine",), hidden, ours, rivals, by.cell_error, {"broken": ours})
+    monkeypatch.setitem(defaults.CONTESTS, "units", contest)
+    found = defaults.compare(Path(), 0.4, "units") | {"status": "ok", "task": "units"}
+    assert not passed(found)
+    assert "| DataError | 1 | no such scale; pass scale=True |" in defaults.summarise([found]).markdown
 
 
 def test_units_do_not_change_what_is_hidden_or_how_it_is_scored() -> None:
