@@ -216,13 +216,13 @@ def map_rows(
     ):
         pass_ = work.over(session, name)
         if edges is None:
-            session.deliver(pass_, partial(_fill, values))
+            session.deliver(pass_, partial(fill, values))
         else:
-            _fill(values, session.run(pass_))
+            fill(values, session.run(pass_))
     return wrapped(values)
 
 
-def _fill(values: Array, pieces: tuple[tuple[int, Array], ...]) -> None:
+def fill(values: Array, pieces: tuple[tuple[int, Array], ...]) -> None:
     """Put the results of some blocks, each with its first row, in their place among all."""
     for start, piece in pieces:
         values[start : start + len(piece)] = piece

@@ -277,8 +277,7 @@ def filled(
     axis = feature_axis(model._model.labels.known, model.n_features_in_)
     if model._missing == "unstored":
         raise DataError(
-            "the rows of sparse data are too many to be filled in whole; transform them, and take from "
-            "inverse_transform of a few scores what is wanted"
+            "the rows of sparse data are too many to be filled in whole; predict_cells gives the cells that are wanted"
         )
     return mapped(model, X, rows, name, run=run, targets=targets, holes=True, power=power, **axis, **graph)
 

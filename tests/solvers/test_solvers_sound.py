@@ -83,6 +83,6 @@ def test_the_mean_of_a_feature_without_entries_may_be_unknown() -> None:
     x = np.where(np.arange(6) == 5, np.nan, X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        model = PPCA(2, missing="nan").fit(x, client="serial")
+        model = PPCA(2, missing="nan", prior="ml").fit(x, client="serial")
     assert np.isnan(model.mean_).tolist() == [False] * 5 + [True]
     assert np.isfinite(model.log_likelihood_)

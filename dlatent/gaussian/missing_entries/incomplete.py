@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Features
+from dlatent.arrays import Array, Block, Features, Integers
 from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries.entries import Posterior, posterior, weights_of
@@ -48,11 +48,20 @@ def _each(
     known = parameters.of(features)
     noise = specification.per_feature(parameters.noise_variance)[features]
     weights = weights_of(known.loadings, noise, known.loadings_covariance)
+    centre = np.where(_unknown(known, specification), np.nan, known.mean)
     results = np.empty((x.shape[0], width))
     for at in chunks(x, len(weights.pairs) + 1):
-        rows = observed(stacked(x[at], None if y is None else y[at]), known.mean, np.ones(len(noise)))
+        rows = observed(stacked(x[at], None if y is None else y[at]), centre, np.ones(len(noise)))
         results[at] = function(rows, posterior(rows, weights))
     return results
+
+
+def _unknown(parameters: Parameters, specification: Specification) -> npt.NDArray[np.bool_]:
+    """Features (D,) that no row of the fit observed, of which a prior alone is known: their entries say nothing."""
+    spread, free = parameters.loadings_covariance, parameters.loadings.shape[1] - int(specification.row_effects)
+    if parameters.mean_variance is None or spread is None:
+        return np.zeros(len(parameters.mean), dtype=np.bool_)
+    return np.asarray(~parameters.loadings[:, :free].any(axis=1) & spread.any(axis=1))
 
 
 def scores(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
@@ -246,25 +255,40 @@ def held_out_cells(features: Features, start: int, hiding: Hiding) -> Cells:
     return Cells(rows, columns, np.asarray(features[rows, columns], dtype=np.float64))
 
 
-def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
-    """How well the held-out cells of a block are predicted from its other cells and its targets; additive."""
-    parameters, specification, hiding = request
+def predicted_cells(
+    x: Features,
+    y: Array | None,
+    rows: Integers,
+    columns: Integers,
+    parameters: Parameters,
+    specification: Specification,
+) -> tuple[Array, Array]:
+    """Mean and variance, noise included, of some cells (m,) given the observed entries of their rows, whether these
+    cells are among them or not; O(K²) a cell."""
     inside, k = specification.slices[0], parameters.loadings.shape[1]
     seen, noise = parameters.of(inside), specification.per_feature(parameters.noise_variance)[inside]
     alone = noise * (1.0 + seen.uncertainty(noise))
     (first, second), (twice, more) = triangle(k), _forms(seen.loadings, seen.loadings_covariance)
-    sums = np.zeros(3)
+    z = scores(x, y, parameters, specification)
+    spread = covariances(x, y, parameters, specification)[:, first * k + second]
+    mean = seen.mean[columns] + np.einsum("ik,ik->i", z[rows], seen.loadings[columns])
+    variance = alone[columns] + np.einsum("ik,ik->i", spread[rows], twice[columns])
+    if more is not None:
+        each = np.broadcast_to(more, twice.shape)[columns]
+        variance += np.einsum("ik,ik->i", packed_squares(z)[rows], each)
+    return mean, variance
+
+
+def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
+    """How well the held-out cells of a block are predicted from its other cells and its targets; additive."""
+    parameters, specification, hiding = request
+    k, sums = parameters.loadings.shape[1], np.zeros(3)
     for at in chunks(block.features, k * k + k):
         x, y = block.features[at], None if block.targets is None else block.targets[at]
         rows, columns, values = held_out_cells(x, block.start + at.start, hiding)
         rest = hidden(x, block.start + at.start, hiding)
-        z = scores(rest, y, parameters, specification)
-        spread = covariances(rest, y, parameters, specification)[:, first * k + second]
-        away = values - seen.mean[columns] - np.einsum("ik,ik->i", z[rows], seen.loadings[columns])
-        variance = alone[columns] + np.einsum("ik,ik->i", spread[rows], twice[columns])
-        if more is not None:
-            each = np.broadcast_to(more, twice.shape)[columns]
-            variance += np.einsum("ik,ik->i", packed_squares(z)[rows], each)
+        mean, variance = predicted_cells(rest, y, rows, columns, parameters, specification)
+        away = values - mean
         known = ~np.isnan(away)
         away, variance = away[known], variance[known]
         value = -0.5 * float((LOG_2PI + np.log(variance) + away**2 / variance).sum())

@@ -254,8 +254,8 @@ def maximise_bound(
     residual += np.einsum("jab,jab->j", spread, _about(second, shift))
     uncertain = None
     if means is not None:
-        # Of features that nobody observed the mean is not known.
-        uncertain = np.full(len(counts), means.variance.max())
+        # Of features that nobody observed the prior alone is known.
+        uncertain = np.full(len(counts), mean_prior(means).variance)
         uncertain[counts > SEEN] = means.variance
         residual += counts * uncertain
     variance = pooled_noise(residual, counts, parameters, specification)

@@ -69,6 +69,8 @@ PRIOR_MATRICES = 8
 """Matrices of K × K for each feature that an M-step with a prior makes."""
 LOOKING, LOOKS = 1e-7, 60
 """Relative tolerance, and most iterations, of a climb that looks for the best number of components."""
+NAMED = 5
+"""Features without an entry that a warning names."""
 LEFT_OUT = 3
 """Components, those of least variance, that are left out in turn."""
 
@@ -173,7 +175,7 @@ def fit_rows(run: Run, task: Task, shift: Array, report: Report | None = None) -
         parameters=filled(canonical(in_data_units, floored, _prior_axes(best, task, units)), specification),
         samples=int(sums.samples),
         view_samples=_view_samples(sums, specification),
-        advice=solution.advice + _unseen(sums),
+        advice=solution.advice + _unseen(sums, in_data_units.mean),
         known=sums.counts,
     )
 
@@ -224,8 +226,8 @@ def _view_samples(sums: EntrySums, specification: Specification) -> tuple[int, .
     return tuple(int(sums.counts[features].max()) for features in specification.slices)
 
 
-def _unseen(sums: EntrySums) -> tuple[str, ...]:
-    """Advice on rows and features without an observed entry."""
+def _unseen(sums: EntrySums, mean: Array) -> tuple[str, ...]:
+    """Advice on rows and features without an observed entry; `mean` (D,) as it was fitted."""
     said = []
     if sums.empty:
         said.append(
@@ -234,9 +236,12 @@ def _unseen(sums: EntrySums) -> tuple[str, ...]:
         )
     never = np.flatnonzero(sums.counts < 0.5)
     if len(never):
+        known = np.isfinite(mean[never]).all()
+        what = "mean is the prior's, that of all features" if known else "mean is NaN, take them out"
+        more = ", …" if len(never) > NAMED else ""
         said.append(
-            f"data: {len(never)} of {len(sums.counts)} features were never observed (the first is column {never[0]}); "
-            "their loadings are 0 and their means NaN, take them out"
+            f"data: {len(never)} of {len(sums.counts)} features were never observed (columns "
+            f"{', '.join(map(str, never[:NAMED]))}{more}); their loadings are 0, and their {what}"
         )
     return tuple(said)
 

@@ -19,6 +19,7 @@ from dlatent.gaussian.missing_entries.entries import (
     block_sketch,
 )
 from dlatent.gaussian.missing_entries.patterns import MaskMoments, pairs_of_patterns
+from dlatent.gaussian.missing_entries.prior import mean_prior, means_of
 from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.spectral import complete
@@ -60,14 +61,23 @@ class Units(NamedTuple):
     variances: Array
 
     def in_data_units(self, parameters: Parameters, specification: Specification) -> Parameters:
-        """Parameters in the units of the data; a feature that was never observed has the mean NaN and, where it has one
-        of its own, the noise variance of a feature of mean variance."""
-        mean = np.where(self.counts > 0.5, self.shift + self.scale * parameters.mean, np.nan)
-        first = specification.group_starts
+        """Parameters in the units of the data; a feature that was never observed has zero loadings, and the mean of its
+        prior, or NaN where there is none; where it has a noise variance of its own, that of a feature of mean
+        variance."""
+        seen, first, offset = self.counts > 0.5, specification.group_starts, self.offset(specification)
+        if parameters.mean_variance is None or offset is None:
+            mean = np.where(seen, parameters.mean, np.nan)
+        else:
+            mean = np.where(seen, parameters.mean, mean_prior(means_of(parameters, offset, seen)).centre - offset)
         noise = parameters.noise_variance * self.scale[first] ** 2
         noise = np.where(specification.per_group(self.counts) > 0.5, noise, self.variances)
-        scaled = parameters.rescaled(self.scale, self.scale[first])._replace(mean=mean, noise_variance=noise)
-        return scaled._replace(loadings=np.where(self.counts[:, None] > 0.5, scaled.loadings, 0.0))
+        scaled = parameters.rescaled(self.scale, self.scale[first])
+        scaled = scaled._replace(mean=self.shift + self.scale * mean, noise_variance=noise)
+        # A row's level is in all of its entries, where their mean is known.
+        free = scaled.loadings.shape[1] - int(specification.row_effects)
+        scaled.loadings[~seen, :free] = 0.0
+        scaled.loadings[np.isnan(mean)] = 0.0
+        return scaled
 
     def taken(self, parameters: Parameters, specification: Specification) -> Parameters:
         """Parameters in these units, from those in the units of the data; of features of which the mean is not known
