@@ -14,6 +14,9 @@ from dlatent.arrays import Array
 from dlatent.containers import plain_numbers, refuse_mask, without_mask
 from dlatent.errors import DataError
 
+FEW = 20
+"""Distinct whole floats that may be labels whatever they are; of more all must count from 0 or 1."""
+
 
 def as_array(targets: Any) -> npt.NDArray[Any]:
     """Targets in whatever holds them as an array, masked ones missing; lists that mix text and None must not become
@@ -101,8 +104,16 @@ def kind_of(targets: npt.NDArray[Any]) -> str:
         if not numeric or all(issubclass(kind, int) for kind in kinds):
             return "class"
     numbers = _numbers(targets)
-    seen = numbers[~np.isnan(numbers)]
-    return "class" if np.isfinite(seen).all() and (seen == np.floor(seen)).all() else "regression"
+    return "class" if _are_labels(np.unique(numbers[~np.isnan(numbers)])) else "regression"
+
+
+def _are_labels(values: Array) -> bool:
+    """Whether distinct floats are labels: whole numbers, at most `FEW` of them beside −1, which is no label, or
+    0 … C − 1 or 1 … C."""
+    values = values[values != -1.0]
+    if not np.isfinite(values).all() or (values != np.floor(values)).any():
+        return False
+    return len(values) <= FEW or (values[0] in (0.0, 1.0) and values[-1] - values[0] == len(values) - 1)
 
 
 def _numbers(targets: npt.NDArray[Any]) -> Array:

@@ -149,9 +149,9 @@ def encode_targets(
 
     Parameters: `targets` (N,) labels or numbers, or (N, L) outputs; unlabelled rows by NaN, None, −1 (class labels)
     or `mask` (N,), True where labelled; `kind`, "auto" decides as scikit-learn's `type_of_target` does: text,
-    integers, booleans and whole floats are class labels, other floats regression targets, a 0/1 matrix of integers is
-    multi-label; `holes` allows rows of which some outputs are missing. Raises DataError: wrong length, no labelled row,
-    one class, constant targets.
+    integers and booleans are class labels, floats with fractions regression targets, a 0/1 matrix of integers is
+    multi-label; but of whole floats few are labels, and many numbers; `holes` allows rows of which some outputs are
+    missing. Raises DataError: wrong length, no labelled row, one class, constant targets.
     """
     if targets is None:
         raise DataError(

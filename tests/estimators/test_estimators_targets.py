@@ -33,11 +33,17 @@ def is_missing(value):
 
 
 def kind_by_rows(values):
-    """What a column of targets is, from the definition: numbers with fractions are regression, all others classes."""
+    """What a column of targets is, from the definition: numbers with fractions are regression, and so are many whole
+    floats, unless they count from 0 or 1; all others are classes."""
     seen = [v for v in values.tolist() if not is_missing(v)]
     if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in seen):
         return "class"
-    return "class" if all(float(v).is_integer() for v in seen) else "regression"
+    if not all(float(v).is_integer() for v in seen):
+        return "regression"
+    labels = sorted({v for v in seen if v != -1})
+    counted = any(labels == list(range(first, first + len(labels))) for first in (0, 1))
+    whole = all(isinstance(v, int) for v in seen)
+    return "class" if whole or counted or len(labels) <= 20 else "regression"
 
 
 def labelled_by_rows(values):
@@ -58,6 +64,17 @@ def test_objects_are_what_their_rows_say(values):
 @given(st.lists(st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5, np.nan, np.inf]), min_size=1, max_size=40))
 def test_floats_are_what_their_rows_say(values):
     assert module.kind_of(np.array(values)) == kind_by_rows(np.array(values))
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, -60])
+@pytest.mark.parametrize("count", [20, 21, 40])
+def test_of_whole_floats_many_are_numbers_unless_they_count(first, count):
+    values = np.concatenate([np.arange(first, first + count), [np.nan, -1.0]])
+    assert module.kind_of(values) == kind_by_rows(values)
+    assert module.kind_of(values) == ("class" if count == 20 or first in (0, 1) else "regression")
+    gap = np.append(values, values[count - 1] + 2)
+    assert module.kind_of(gap) == kind_by_rows(gap) == "regression"
+    assert module.kind_of(values[:-2].astype(int)) == "class"
 
 
 @settings(max_examples=examples(200))
