@@ -11,6 +11,7 @@ from dlatent.fitted.targets import TargetEncoding
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.kernel import KernelMap
 from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.gaussian.stack import Stack
 from dlatent.models.row_methods import encoded
 
 
@@ -71,9 +72,9 @@ def encoded_of(model: Any, X: Any, y: Any) -> Any:
     return encoded(model, X, y)
 
 
-def head_of(model: Any) -> Head:
+def head_of(model: Any) -> Head | Stack:
     """What was estimated to predict targets."""
-    found: Head = model_of(model).targets.head.head
+    found: Head | Stack = model_of(model).targets.head.head
     return found
 
 

@@ -110,7 +110,7 @@ def supervised(**options: Any) -> Method:
             return np.asarray(model.predict_proba(given.rows))
         known = np.where(given.labelled[:, None], given.targets, np.nan)
         model = SupervisedPPCA(k, target_type="multilabel", **options).fit(given.rows, known)
-        return np.asarray(model.decision_function(given.rows))
+        return np.asarray(model.predict_proba(given.rows))
 
     return probabilities
 

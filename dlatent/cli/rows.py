@@ -173,6 +173,7 @@ def _columns(arguments: argparse.Namespace, model: Any, source: Any, client: Any
     labels = hasattr(model, "classes_")
     columns = {"label": values} if labels else named("output", values)
     if arguments.scores:
-        kind, score = ("probability", model.predict_proba) if labels else ("score", model.decision_function)
+        several = hasattr(model, "predict_proba")
+        kind, score = ("probability", model.predict_proba) if several else ("score", model.decision_function)
         columns |= named(kind, score(data, client=client))
     return columns if variance is None else columns | named("variance", variance)

@@ -14,12 +14,13 @@ from dlatent.arrays import Array, Integers
 from dlatent.errors import StoreError
 from dlatent.fitted.between import Edges, Entries, Smoothed
 from dlatent.fitted.fit import FittedModel, Summary, component_summaries, noise_summary
-from dlatent.fitted.parts import FeatureLabels, Targets, ViewLabels
+from dlatent.fitted.parts import EstimatedHead, FeatureLabels, Targets, ViewLabels
 from dlatent.fitted.rows import Complete, MissingEntries, Rows, positive
 from dlatent.fitted.stored import attribute, json_values, part, stored, variables
 from dlatent.gaussian.classes import ClassRule
-from dlatent.gaussian.head import Head
+from dlatent.gaussian.head import Head, LabelRule
 from dlatent.gaussian.specification import Parameters, Specification, View
+from dlatent.gaussian.stack import Stack
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +110,7 @@ class Linear(FittedModel):
     def in_data_units(self, units: Array) -> Self:
         """The model of features x, of a fit to x/units."""
         noise, spread, variance = self.noise, self.loadings_covariance, self.mean_variance
+        targets = None if self.targets is None else self.targets.in_data_units(units)
         if isinstance(noise, FeatureNoise):
             noise = FeatureNoise(noise.variance * units**2, noise.floor * units**2, noise.at_floor)
         return replace(
@@ -118,6 +120,7 @@ class Linear(FittedModel):
             noise=noise,
             loadings_covariance=None if spread is None else spread * units[:, None] ** 2,
             mean_variance=None if variance is None else variance * units**2,
+            targets=targets,
             units=units,
         )
 
@@ -235,12 +238,15 @@ class Linear(FittedModel):
         common: Summary = {"features": self.columns, "noise": lines, "components": components}
         return common | ({} if self.targets is None else {"targets": self.targets.names}) | self.told()
 
-    def predictor(self) -> ClassRule | Head:
-        """The predictor of targets from rows: a rule for classes, or a head for other targets."""
+    def predictor(self) -> ClassRule | LabelRule | Stack | Head:
+        """The predictor of targets from rows: a rule for classes or labels, or a head for numbers."""
         targets = self.targets
         assert targets is not None
         if targets.head is not None:
             return targets.head.head
+        if targets.kind == "multilabel":
+            head = self.output_head()
+            return LabelRule(head._replace(noise=head.noise * self.row_precision), self.row_precision)
         if not targets.classes:
             return self.output_head()
         table, noise = targets.encoding.table(), float(self.noise.variance[-1])
@@ -248,10 +254,11 @@ class Linear(FittedModel):
         return ClassRule.of(table, targets.centre, *rank, noise, self.row_precision)
 
     def output_head(self) -> Head:
-        """The head that predicts the means of outputs, those of classes as indicators."""
+        """The head that predicts the means of outputs; those of classes and labels, as indicators, by the
+        likelihood."""
         targets = self.targets
         assert targets is not None
-        if targets.head is not None and not targets.classes:
+        if isinstance(targets.head, EstimatedHead):
             return targets.head.head
         noise = float(self.noise.variance[-1]) * (targets.rotation**2).sum(axis=1) / self.row_precision
         return Head.of_view(targets.loadings, targets.mean, noise)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from dlatent.fitted.stored import Values, attribute, part, stored
 from dlatent.fitted.targets import TargetEncoding
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.specification import Parameters, slices_of
+from dlatent.gaussian.stack import Stack
 from dlatent.stores.schema import Variable
 
 
@@ -124,23 +125,36 @@ FeatureLabels = Labels | ViewLabels
 
 @dataclass(frozen=True, eq=False)
 class EstimatedHead:
-    """The predictor of targets from scores, where it was estimated after the fit."""
+    """The predictor of numbers from scores and features, where it was estimated after the fit."""
 
     coefficients: Array = stored("component", "target", name="head_coefficients")
     offset: Array = stored("target", name="head_offset")
-    noise_variance: Array | None = stored("target", name="head_noise_variance")
-    lengths: Array | None = stored("component", "component_2", name="head_lengths")
-
-    @classmethod
-    def of(cls, head: Head, *, classes: bool) -> EstimatedHead:
-        """The head, whose noise variances classes do not have."""
-        return cls(head.coefficients, head.offsets, None if classes else head.noise, head.lengths)
+    noise_variance: Array = stored("target", name="head_noise_variance")
+    feature_coefficients: Array | None = stored("feature", "target", name="head_feature_coefficients")
 
     @property
     def head(self) -> Head:
         """The head as the mathematics has it."""
-        noise = np.zeros(0) if self.noise_variance is None else self.noise_variance
-        return Head(self.coefficients, self.offset, noise, self.lengths)
+        return Head(self.coefficients, self.offset, self.noise_variance, self.feature_coefficients)
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedStack:
+    """The rules that tell classes or labels from scores, with their weights, where they were estimated after the
+    fit."""
+
+    coefficients: Array = stored("rule", "component", "target", name="rule_coefficients")
+    offset: Array = stored("rule", "target", name="rule_offset")
+    lengths: Array = stored("rule", "component", "component_2", name="rule_lengths")
+    weights: Array = stored("rule", "target", name="rule_weights")
+    classes: bool = attribute()
+    feature_coefficients: Array | None = stored("feature", "target", name="head_feature_coefficients")
+
+    @property
+    def head(self) -> Stack:
+        """The rules as the mathematics has them."""
+        rules = self.coefficients, self.offset, self.lengths, self.weights
+        return Stack(*rules, self.classes, self.feature_coefficients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +170,7 @@ class Targets:
     loadings: Array = stored("target", "component", name="target_loadings")
     mean: Array = stored("target", name="target_mean")
     rank_loadings_covariance: Array | None = stored("target_rank", "component_pair", default=None)
-    head: EstimatedHead | None = part(default=None)
+    head: EstimatedHead | EstimatedStack | None = part(default=None)
 
     @classmethod
     def of(cls, encoding: TargetEncoding, parameters: Parameters, view: slice) -> Targets:
@@ -178,6 +192,18 @@ class Targets:
     def classes(self) -> bool:
         """Whether the targets are classes."""
         return self.kind == "class"
+
+    def in_data_units(self, units: Array) -> Targets:
+        """The targets of features x, of a fit to x/units."""
+        if self.head is None or self.head.feature_coefficients is None:
+            return self
+        coefficients = self.head.feature_coefficients / units[:, None]
+        return replace(self, head=replace(self.head, feature_coefficients=coefficients))
+
+    @property
+    def labels(self) -> bool:
+        """Whether the targets are classes or labels of 0 and 1, which have probabilities."""
+        return self.kind != "regression"
 
     @cached_property
     def encoding(self) -> TargetEncoding:

@@ -1,24 +1,23 @@
 """Heads tell targets from scores E[z|x]: estimated after a fit, from the rows that have targets.
 
 The likelihood of a fit chooses the loadings of the targets, too, and does so without a prior: where components are many
-beside labels, they fit the labels and nothing else.  A head has a prior, and takes its variance from the evidence.
-
-Sources: MacKay (1992), "Bayesian interpolation"; Bishop (2006), section 3.5, with the prior relative to the noise.
+beside labels, they fit the labels and nothing else.  A head has a prior, whose variance the evidence tells.
+Here are heads of numbers, and the rows from which all heads are learned; `stack` has those of classes and labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg as la
-from scipy.special import log_softmax
+from scipy.special import softmax
 
-from dlatent.arrays import Array, Block, Features, Integers, add
-from dlatent.gaussian.classes import FOLDS, ClassSums, discriminants, softmax
-from dlatent.gaussian.expectation import LOG_2PI, posterior_scores
+from dlatent.arrays import Array, Block, Features, add
+from dlatent.gaussian.expectation import posterior_scores
+from dlatent.gaussian.ridge import TINY, Axes, RidgeSums, ridge
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.views import Arrangement, sorted_views, take
 
@@ -26,41 +25,44 @@ MOST_NUMBERS = 2**20
 """Of scores and targets, where outputs of a row may be missing: of more rows a random part, which tells as much."""
 FEW_NUMBERS = 2**18
 """Of scores and targets elsewhere: sums over all rows are learned from, and the part tells how sure that is."""
+MOST_FEATURES, FEATURE_NUMBERS = 2**20, 2**22
+"""Of the features of labelled rows, or of their Gram matrix, where targets are learned from features, too; and of what
+is then learned from as rows, if it is the second."""
+NOTHING = 1e-6
+"""Part of the evidence that a space must have to count."""
+ROUNDING = 1e-12
+"""Part of the largest eigenvalue of rows below which is none."""
 ROWS = 1024
 """Rows whose covariances are made at a time."""
-STEP, LEAST, MOST = 0.125, -14.0, 9.0
-"""Of the logarithms of prior variances that are compared: the step, a prior that leaves nothing of w, and one where w
-explains thousands of times what the noise does.  The evidence may have several maxima; a grid has the best."""
-TINY = 1e-300
 
 
 class Head(NamedTuple):
-    """Outputs z A + b, or z A / ‖z R‖ + b, from scores z.
+    """Outputs z A + x B + b from scores z and features x.
 
     Parameters
     ----------
     coefficients : A (K, L).
     offsets : b (L,).
-    noise : variance of the outputs beside that of z (L,); of classes, whose outputs are log-odds, nothing (0,).
-    lengths : R (K, K); None where scores count as they are.
+    noise : variance of the outputs beside that of z (L,).
+    features : B (D, L); None where scores alone count.
     """
 
     coefficients: Array
     offsets: Array
     noise: Array
-    lengths: Array | None = None
+    features: Array | None = None
 
-    @property
-    def width(self) -> int:
-        """The number of outputs."""
-        return len(self.offsets)
+    def outputs(self, scores: Array, x: Features | None = None) -> Array:
+        """The outputs (n, L) of scores (n, K) and features (n, D)."""
+        outputs: Array = scores @ self.coefficients + self.offsets
+        if self.features is not None:
+            assert x is not None
+            outputs += x @ self.features
+        return outputs
 
-    def outputs(self, scores: Array) -> Array:
-        """The outputs (n, L) of scores (n, K)."""
-        outputs = scores @ self.coefficients
-        if self.lengths is not None:
-            outputs /= _lengths(scores @ self.lengths)
-        return np.asarray(outputs + self.offsets)
+    def about(self, mean: Array) -> Head:
+        """The head of features, from that of features about this mean (D,)."""
+        return self if self.features is None else self._replace(offsets=self.offsets - mean @ self.features)
 
     @classmethod
     def of_view(cls, loadings: Array, mean: Array, noise: Array) -> Head:
@@ -68,55 +70,43 @@ class Head(NamedTuple):
         return cls(loadings.T, mean, noise)
 
     def variance(self, covariance: Array) -> Array:
-        """Variance of the outputs (L,) given rows of which z has this covariance (K, K)."""
-        return np.asarray(((covariance @ self.coefficients) * self.coefficients).sum(axis=0) + self.noise)
-
-    def log_probabilities(self, means: Array, covariance: Array) -> Array:
-        """log p(c | x) (n, C) of classes, from the posterior means (n, K) alone."""
-        return np.asarray(log_softmax(self.outputs(means), axis=1))
+        """Variance of the outputs (L,) given rows of which z has this covariance (K, K); (n, L) where each row has its
+        own."""
+        return np.asarray(((covariance @ self.coefficients) * self.coefficients).sum(axis=-2) + self.noise)
 
 
-class ClassSpaces(NamedTuple):
-    """Where classes of a table of codes (C, L') may be normal: scores z, or zR in the metric R (K, K) of the features,
-    as they are or scaled to length 1."""
+class LabelRule(NamedTuple):
+    """Several labels of 0 or 1 each, p(y | x) ∝ N(y | m, v/δ), where a head says m and v; δ is the precision of a row
+    by itself."""
 
-    table: Array
-    metric: Array
+    head: Head
+    precision: float = 1.0
 
-    def each(self, scores: Array) -> list[tuple[Array, bool, Array]]:
-        """The root of each space (K, K), whether lengths are 1, and the rows there (n, K)."""
-        spaces = []
-        for root in (self.metric, np.eye(scores.shape[1])):
-            rows = scores @ root
-            spaces += [(root, False, rows), (root, True, rows / _lengths(rows))]
-        return spaces
+    @property
+    def width(self) -> int:
+        """The number of labels."""
+        return len(self.head.offsets)
 
-    def codes(self, targets: Array) -> Integers:
-        """The numbers of the classes (n,) of encoded targets (n, L')."""
-        square = (self.table**2).sum(axis=1)
-        pieces = (targets[at : at + ROWS] for at in range(0, len(targets), ROWS))
-        return np.concatenate([(square - 2.0 * piece @ self.table.T).argmin(axis=1) for piece in pieces])
-
-    def sums(self, scores: Array, targets: Array) -> tuple[ClassSums, ...]:
-        """The sums of the classes of rows (n, K) in each space."""
-        codes = self.codes(targets)
-        return tuple(ClassSums.of(rows, codes, len(self.table)) for _, _, rows in self.each(scores))
+    def decisions(self, means: Array, covariance: Array) -> Array:
+        """log p(1 | x) / p(0 | x) (n, L) = δ (m − ½) / v of rows with z | x ~ N(means, covariance)."""
+        return self.precision * (self.head.outputs(means) - 0.5) / self.head.variance(covariance)
 
 
-def output_sums(scores: Array, targets: Array) -> Array:
-    """The Gram matrix of [1, scores, targets] (1 + K + L')²."""
-    joint = np.hstack([np.ones((len(scores), 1)), scores, targets])
+def output_sums(*rows: Array) -> Array:
+    """The Gram matrix of [1, …] for rows (n, K), …, the last of them targets."""
+    joint = np.hstack([np.ones((len(rows[0]), 1)), *rows])
     return joint.T @ joint
 
 
 class LabelledRows(NamedTuple):
     """Rows with targets, or some of them: scores (n, K), encoded targets (n, L'), and the sum of their posterior
-    covariances (K, K); and the sums over all rows, where these are wanted."""
+    covariances (K, K); the sums over all rows, and the features (n, D) about a mean, where these are wanted."""
 
     scores: Array
     targets: Array
     covariance: Array
     sums: Any = None
+    features: Array | None = None
 
 
 def joined(left: LabelledRows | None, right: LabelledRows | None) -> LabelledRows | None:
@@ -124,17 +114,22 @@ def joined(left: LabelledRows | None, right: LabelledRows | None) -> LabelledRow
     if left is None or right is None:
         return left if right is None else right
     scores, targets = np.concatenate([left.scores, right.scores]), np.concatenate([left.targets, right.targets])
-    return LabelledRows(scores, targets, left.covariance + right.covariance, add(left.sums, right.sums))
+    features = None
+    if left.features is not None and right.features is not None:
+        features = np.concatenate([left.features, right.features])
+    return LabelledRows(scores, targets, left.covariance + right.covariance, add(left.sums, right.sums), features)
 
 
 class RowsRequest(NamedTuple):
     """E[z|x] (n, K) and, where each row has its own, the covariances (n, K²) of rows x; that of all rows elsewhere; the
-    part of the labelled rows that is wanted; and what is summed over all of them, of their scores and targets."""
+    part of the labelled rows that is wanted; what is summed over all of them, of their scores and targets; and the mean
+    (D,) about which features are wanted, too, if they are."""
 
     scores: Callable[[Features, Array | None], Array]
     covariance: Array | Callable[[Features, Array | None], Array]
     part: float
-    sums: Callable[[Array, Array], Any] | None
+    sums: Callable[..., Any] | None
+    mean: Array | None = None
 
 
 def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
@@ -144,21 +139,26 @@ def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
     if not len(known):
         return None
     some, covariance = _some(len(known), block, request.part), request.covariance
-    scores, targets = request.scores(take(block.features, known), None), block.targets[known]
-    sums = None if request.sums is None else request.sums(scores, targets)
+    x, targets, features = take(block.features, known), block.targets[known], None
+    scores = request.scores(x, None)
     k = scores.shape[1]
+    if request.mean is not None:
+        features = (x if isinstance(x, np.ndarray) else x.toarray()) - request.mean
+    sums = None if request.sums is None else request.sums(scores, *(() if features is None else (features,)), targets)
     if callable(covariance):
         x = take(block.features, known[some])
         pieces = (covariance(x[at : at + ROWS], None) for at in range(0, x.shape[0], ROWS))
         total = sum((each.sum(axis=0).reshape(k, k) for each in pieces), np.zeros((k, k)))
     else:
         total = some.sum() * covariance
-    return LabelledRows(scores[some], targets[some], total, sums)
+    return LabelledRows(scores[some], targets[some], total, sums, None if features is None else features[some])
 
 
-def fraction_of_rows(labelled: int, width: int, *, summed: bool) -> float:
-    """The fraction of so many labelled rows, with so many scores and targets each, that is learned from as rows."""
-    return (FEW_NUMBERS if summed else MOST_NUMBERS) / (labelled * width)
+def fraction_of_rows(labelled: int, width: int, features: int = 0, *, summed: bool) -> float:
+    """The fraction of so many labelled rows, with so many scores and targets, and features, each, that is learned from
+    as rows."""
+    numbers = FEATURE_NUMBERS if features else FEW_NUMBERS if summed else MOST_NUMBERS
+    return numbers / (labelled * (width + features))
 
 
 class JointRowsRequest(NamedTuple):
@@ -190,11 +190,6 @@ def _some(rows: int, block: Block, part: float) -> npt.NDArray[np.bool_]:
     return np.random.default_rng(block.start).random(rows) < part
 
 
-def _lengths(rows: Array) -> Array:
-    """The length of each row (n, 1), never 0."""
-    return np.asarray(np.maximum(np.sqrt((rows**2).sum(axis=1, keepdims=True)), np.finfo(float).tiny))
-
-
 def feature_metric(parameters: Parameters, specification: Specification) -> Array:
     """The root R of WᵀΨ⁻¹W over the features (K, K): ‖(z − z') R‖ is how far samples with these latent variables lie
     apart in the features, in units of the noise."""
@@ -205,118 +200,70 @@ def feature_metric(parameters: Parameters, specification: Specification) -> Arra
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
-def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Head:
-    """Normal classes with one covariance, in the space in which labels that are left out are most probable; or any
-    linear rule there, where each class has rows enough to leave some out, and these are then more probable by more than
-    two standard errors."""
-    codes, compared = spaces.codes(rows.targets), []
-    for sums, (root, unit, space) in zip(rows.sums, spaces.each(rows.scores), strict=True):
-        compared.append((discriminants(sums, space, codes, shares), root, unit, space))
-    best, root, unit, space = max(compared, key=lambda each: each[0].left_out.mean())
-    if np.bincount(codes, minlength=len(spaces.table)).min() >= FOLDS:
-        linear = softmax(space, codes, len(spaces.table))
-        gain = linear.left_out - best.left_out
-        best = linear if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)) else best
-    return Head(root @ best.coefficients, best.offsets, np.zeros(0), root if unit else None)
-
-
-def output_head(rows: LabelledRows, rotation: Array, centre: Array, metric: Array) -> Head:
-    """Regression of each output, T·`rotation`ᵀ + centre (n, L) of encoded targets T (n, L'), NaN where missing, by
-    ridge; in scores or in the metric of the features, as the evidence says.
-
-    The noise is the mean square of what outputs that are left out miss, without what z leaves open.
-    """
-    covariance, k, columns = rows.covariance / max(len(rows.scores), 1), len(metric), []
-    for weights, middle in zip(rotation, centre, strict=True):
-        y = rows.targets[:, weights != 0.0] @ weights[weights != 0.0]
-        seen = ~np.isnan(y)
-        x, y = rows.scores[seen], y[seen]
-        sums = RidgeSums.of(x, y) if rows.sums is None else RidgeSums.within(rows.sums, k, weights)
-        tried = [(root, ridge(sums.turned(root), x @ root, y)) for root in (metric, np.eye(k))]
-        root, best = max(tried, key=lambda each: each[1].evidence)
-        w = root @ best.coefficients
-        noise = max(float(np.mean(best.left_out**2) - w @ covariance @ w), 0.0)
-        columns.append((w, best.offset + middle, noise))
-    coefficients, offsets, noises = zip(*columns, strict=True)
-    return Head(np.column_stack(coefficients), np.array(offsets), np.array(noises))
-
-
-class RidgeSums(NamedTuple):
-    """Sums for the regression of y on rows x (K): their number, their means (K,) and ȳ, and about these XᵀX (K, K),
-    Xᵀy (K,) and yᵀy."""
-
-    samples: float
-    middle: Array
-    offset: float
-    gram: Array
-    cross: Array
-    energy: float
-
-    @classmethod
-    def of(cls, x: Array, y: Array) -> RidgeSums:
-        """Those of rows x (n, K) and y (n,)."""
-        middle, offset = x.mean(axis=0), float(y.mean())
-        inside, rest = x - middle, y - offset
-        return cls(float(len(y)), middle, offset, inside.T @ inside, inside.T @ rest, float(rest @ rest))
-
-    @classmethod
-    def within(cls, gram: Array, k: int, output: Array) -> RidgeSums:
-        """Those of y = Ta, with `output` a (L,), from the Gram matrix of [1, X, T] (1 + K + L)²."""
-        count, first = float(gram[0, 0]), gram[1 : k + 1]
-        middle, offset = first[:, 0] / count, float(gram[0, k + 1 :] @ output) / count
-        cross, energy = first[:, k + 1 :] @ output, float(output @ gram[k + 1 :, k + 1 :] @ output)
-        return cls(
-            count,
-            middle,
-            offset,
-            first[:, 1 : k + 1] - count * np.outer(middle, middle),
-            cross - count * offset * middle,
-            max(energy - count * offset**2, 0.0),
-        )
-
-    def turned(self, root: Array) -> RidgeSums:
-        """Those of rows xR, R (K, K')."""
-        return self._replace(middle=self.middle @ root, gram=root.T @ self.gram @ root, cross=root.T @ self.cross)
-
-
-def prior_variances(rows: RidgeSums) -> Array:
-    """The prior variances r that are compared."""
-    ratios = np.exp(np.arange(LEAST, MOST + np.log(rows.samples), STEP))
-    return np.asarray(ratios / max(float(np.trace(rows.gram)) / len(rows.gram), TINY))
-
-
-class Ridge(NamedTuple):
-    """Coefficients (K,), offset, log evidence in nats, and y − ŷ of some rows (n,), each with ŷ fitted to all rows but
-    itself."""
+class Regression(NamedTuple):
+    """Coefficients of scores and features (K + D,), offset, which rows have the output (n,), and y and y − ŷ of these,
+    each with ŷ fitted to all rows but itself."""
 
     coefficients: Array
     offset: float
-    evidence: float
+    seen: npt.NDArray[np.bool_]
+    values: Array
     left_out: Array
 
 
-def ridge(rows: RidgeSums, x: Array, y: Array) -> Ridge:
-    """The regression y = b + Xw + ε, w ~ N(0, r σ² I), ε ~ N(0, σ² I), b flat, with the prior variance r of the
-    largest evidence, and what it says of some of the rows, x (n, K) and y (n,); O(nK² + K³).
+def regressions(rows: LabelledRows, rotation: Array, centre: Array, metric: Array) -> Iterator[Regression]:
+    """Ridge regression of each output T·`rotation`ᵀ + `centre` (n, L) of encoded targets T (n, L'), NaN where missing:
+    the mean over the spaces in proportion to their evidence, which are scores, as they are or in the metric of the
+    features, and the features themselves."""
+    k, complete = len(metric), not np.isnan(rows.targets).any()
+    spaces: list[tuple[slice, Array | None, Array]] = [(slice(0, k), metric, rows.scores @ metric)]
+    spaces.append((slice(0, k), None, rows.scores))
+    x, width = rows.features, k
+    if x is not None:
+        width += x.shape[1]
+        root = _span(x) if rows.sums is None else None
+        spaces.append((slice(k, width), root, x if root is None else x @ root))
+    joint = complete and rows.sums is None
+    grams = [output_sums(space, rows.targets) if joint else np.zeros((0, 0)) for _, _, space in spaces]
+    shared: list[Axes | None] = [None] * len(spaces)
+    for weights, middle in zip(rotation, centre, strict=True):
+        y, tried = rows.targets[:, weights != 0.0] @ weights[weights != 0.0], []
+        seen = ~np.isnan(y)
+        for number, (at, root, space) in enumerate(spaces):
+            if not complete:
+                sums = RidgeSums.of(space[seen], y[seen])
+            elif rows.sums is not None:
+                sums = RidgeSums.within(rows.sums, slice(at.start + 1, at.stop + 1), weights).turned(root)
+            else:
+                sums = RidgeSums.within(grams[number], slice(1, 1 + space.shape[1]), weights)
+            axes = shared[number] or Axes.of(sums, space[seen])
+            shared[number] = axes if complete else None
+            tried.append((ridge(sums, axes, y[seen]), at, root))
+        shares = softmax([each.evidence for each, _, _ in tried])
+        w, offset, left_out = np.zeros(width), middle, np.zeros(int(seen.sum()))
+        for share, (each, at, root) in zip(shares, tried, strict=True):
+            if share > NOTHING:
+                w[at] += share * (each.coefficients if root is None else root @ each.coefficients)
+            offset, left_out = offset + share * each.offset, left_out + share * each.left_out
+        yield Regression(w, offset, seen, y[seen] + middle, left_out)
 
-    With s the eigenvalues of XᵀX and q = UᵀXᵀy about the means, and σ² at its maximum, the evidence of the n − 1
-    contrasts of y is
 
-        log p(y | r) = −½ [(n − 1)(log 2πσ² + 1) + Σ log(1 + r s)],   (n − 1) σ² = yᵀy − Σ r q² / (1 + r s)
+def _span(x: Array) -> Array:
+    """An orthonormal basis (D, r) of the rows (n, D), n ≤ D, about their mean."""
+    inside = x - x.mean(axis=0)
+    values, vectors = la.eigh(inside @ inside.T)
+    kept = values > ROUNDING * max(float(values[-1]), TINY)
+    return np.asarray(inside.T @ (vectors[:, kept] / np.sqrt(values[kept])))
 
-    What a row that is left out misses is (y − ŷ) / (1 − h), with its leverage h at the same r.
-    """
-    n, middle, offset, gram, cross, energy = rows
-    s, u = la.eigh(gram)
-    s, q = np.maximum(s, 0.0), u.T @ cross
-    ratios = prior_variances(rows)
-    spread = 1.0 + ratios[:, None] * s
-    left = np.maximum(energy - (ratios[:, None] * q**2 / spread).sum(axis=1), np.finfo(float).eps * energy + TINY)
-    noise = left / max(n - 1, 1)
-    evidence = -0.5 * ((n - 1) * (LOG_2PI + np.log(noise) + 1.0) + np.log(spread).sum(axis=1))
-    best = int(evidence.argmax())
-    gain = (u * (ratios[best] / spread[best])) @ u.T
-    w, inside, rest = gain @ cross, x - middle, y - offset
-    leverage = ((inside @ gain) * inside).sum(axis=1) + 1.0 / n
-    missed = (rest - inside @ w) / np.maximum(1.0 - leverage, np.finfo(float).eps)
-    return Ridge(w, offset - float(middle @ w), float(evidence[best]), missed)
+
+def output_head(rows: LabelledRows, rotation: Array, centre: Array, metric: Array) -> Head:
+    """Outputs by regression.  The noise is the mean square of what outputs that are left out miss, without what z
+    leaves open."""
+    covariance, k, columns = rows.covariance / max(len(rows.scores), 1), len(metric), []
+    for found in regressions(rows, rotation, centre, metric):
+        w = found.coefficients[:k]
+        noise = max(float(np.mean(found.left_out**2) - w @ covariance @ w), 0.0)
+        columns.append((found.coefficients, found.offset, noise))
+    coefficients, offsets, noises = (np.array(each) for each in zip(*columns, strict=True))
+    features = np.ascontiguousarray(coefficients[:, k:].T)
+    return Head(np.ascontiguousarray(coefficients[:, :k].T), offsets, noises, features if features.any() else None)

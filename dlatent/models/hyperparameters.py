@@ -258,8 +258,8 @@ SHARED = {
     ),
     "head": choice(
         Head,
-        'What predicts targets from E[z|x].  "auto" is estimated after the fit from the samples with targets, with a '
-        'prior whose variance the evidence chooses; "likelihood" is what the model of the fit says.',
+        'What predicts targets.  "auto" is estimated after the fit from the samples with targets, with priors that the '
+        'evidence weighs; "likelihood" is what the model of the fit says.',
     ),
 }
 """Hyperparameters that mean the same in several models, by their names."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from scipy.special import expit
 
 from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
@@ -17,6 +18,8 @@ from dlatent.fitted.linear import Linear
 from dlatent.fitted.parts import Targets
 from dlatent.fitted.rows import OfRows
 from dlatent.gaussian.expectation import pattern_projection
+from dlatent.gaussian.head import Head
+from dlatent.gaussian.stack import Stack
 from dlatent.models.inputs import Data, PathLike, Rows, Seed
 from dlatent.models.linear import drawn
 from dlatent.models.map_rows import RowsRun
@@ -55,23 +58,26 @@ def classes_(self: Model[Any]) -> npt.NDArray[Any]:
     """ndarray of shape (n_targets,): Labels in the order of the targets, for classes only."""
     targets = targets_of(self)
     if not targets.classes:
-        raise AttributeError(f"this {type(self).__name__} was fitted to targets that are no classes")
+        raise AttributeError(
+            f"this {type(self).__name__} was fitted to targets that are no classes; target_type='class' says they are"
+        )
     return np.asarray(targets.names)
 
 
 @dataclass(frozen=True)
 class Predictions(OfRows):
-    """Predictions of the targets of rows: log-probabilities of classes through `form`, or means of outputs."""
+    """Predictions of the targets of rows: what decides on classes or labels through `form`, or means of outputs."""
 
     rule: Any
-    classes: bool
     form: Callable[[Array], Array] = np.asarray
 
     def __call__(self, x: Features, y: Array | None) -> Array:
         """The predictions (n, C) or (n, L)."""
-        if self.classes:
-            return self.form(self.rows.posteriors(x, self.rule.log_probabilities, self.rule.width))
-        return np.asarray(self.rule.outputs(self.rows.scores(x, None)))
+        if isinstance(self.rule, Head):
+            return np.asarray(self.rule.outputs(self.rows.scores(x, None), x))
+        if isinstance(self.rule, Stack):
+            return self.form(self.rule.decisions(self.rows.scores(x, None), x=x))
+        return self.form(self.rows.posteriors(x, self.rule.decisions, self.rule.width))
 
 
 @dataclass(frozen=True)
@@ -86,20 +92,26 @@ class OutputVariances(OfRows):
 
 
 def predictions(model: Model[Linear], X: Data, run: RowsRun, form: Any = np.asarray, name: str = "decision") -> Any:
-    """Return `form` of the log-probabilities (N, C) of classes, or the means (N, L), in the kind of the input."""
+    """Return `form` of the log-probabilities (N, C) of classes or of the log-odds (N, L) of labels, or the means (N, L)
+    of numbers, in the kind of the input."""
     targets = targets_of(model)
-    rows = Predictions(model._rows, model._model.predictor(), targets.classes, form)
-    return mapped(model, X, rows, name if targets.classes else "outputs", "target", targets.names, run=run)
+    rows = Predictions(model._rows, model._model.predictor(), form)
+    return mapped(model, X, rows, name if targets.labels else "outputs", "target", targets.names, run=run)
 
 
-def may_have_classes(model: Any) -> bool:
-    """Whether the targets of a model are classes, or, before a fit, may be."""
+def probable(targets: Targets) -> Callable[[Array], Array]:
+    """Probabilities from what decides on classes or labels."""
+    return np.exp if targets.classes else expit
+
+
+def may_have_labels(model: Any) -> bool:
+    """Whether the targets of a model are classes or labels, or, before a fit, may be."""
     if hasattr(model, "_fit"):
-        return targets_of(model).classes
-    return model.target_type in ("auto", "class")
+        return targets_of(model).labels
+    return bool(model.target_type != "regression")
 
 
-@available_if(may_have_classes)
+@available_if(may_have_labels)
 def predict_proba(
     self: Model[Linear],
     X: Data,
@@ -109,41 +121,45 @@ def predict_proba(
     resume: bool = False,
     client: Where = None,
 ) -> Rows | str:
-    r"""Probabilities of the classes.
+    r"""Probabilities of the classes, or of each of several labels.
 
-    .. math:: p(c \mid x) \propto \left[\pi_c \, N(u \mid m_c, V)\right]^\tau, \qquad u = R \, E[z \mid x]
-        \;\text{or}\; R \, E[z \mid x] / \lVert R \, E[z \mid x] \rVert
+    .. math:: p(c \mid x) = \sum_m w_m p_m(c \mid x), \qquad
+        p_m(c \mid x) \propto \left[\pi_c \, N(u_m \mid m_c, V)\right]^\tau \;\text{or}\; \exp(a_c^\top u_m + b_c)
 
-    With `head="auto"` each class is normal in the space of the scores, all with one covariance V, as in linear
-    discriminant analysis, with priors of m_c and V by evidence; R is the identity or the metric of the features.  The
-    space, and τ ≤ 1, are those in which labelled samples that are left out are most probable.  π_c is the fraction of
-    the labelled samples that a class has.  Where each class has five or more, and these are then more probable, it is
-    p(c | x) ∝ exp(a_cᵀu + b_c), as in multinomial logistic regression, with a normal prior of a_c.
+    With `head="auto"` it is the mean of several rules, with weights that make labelled samples that are left out most
+    probable.  Four rules take each class for normal, all with one covariance V, as in linear discriminant analysis,
+    with priors of m_c and V by evidence; u_m is the score E[z|x] as it is or in the metric of the features, and either
+    of them as it is or scaled to length 1.  τ ≤ 1 makes samples that are left out most probable, too, and π_c is the
+    fraction of the labelled samples that a class has.  Where each class has five of these or more, the fifth rule is
+    multinomial logistic regression.  Each of several labels has weights of its own for three logistic regressions: on
+    scores, on scores of length 1, and on what a linear regression on scores and features says of it (see `predict`).
 
     With `head="likelihood"` it is Bayes' rule with the densities of the model, p(c | x) ∝ π_c p(x | y = t_c) with
-    t_c the code of a class.
+    t_c the code of a class; a label is p(1 | x) ∝ N(1 | E[y|x], Var[y|x]), beside the density of 0.
 
     Returns
     -------
-    array of shape (n_samples, n_classes), or str
-        In the kind of the input, columns as in `classes_`, or the path `out`; rows add up to 1.
+    array of shape (n_samples, n_classes) or (n_samples, n_targets), or str
+        In the kind of the input, or the path `out`.  Of classes columns are as in `classes_`, and rows add up to 1; of
+        several labels a column is the probability that a label is 1, as in scikit-learn's `OneVsRestClassifier`.
 
     Raises
     ------
     AttributeError
-        For targets that are no classes.
+        For targets that are numbers; `target_type` says what they are.
     """
-    return cast(Rows, predictions(self, X, RowsRun(out, overwrite, resume, client), np.exp, "probabilities"))
+    run = RowsRun(out, overwrite, resume, client)
+    return cast(Rows, predictions(self, X, run, probable(targets_of(self)), "probabilities"))
 
 
 def decision_function(self: Model[Linear], X: Data, *, client: Where = None) -> Rows:
-    """For class labels what decides between them; else the mean of the targets, E[y|x] = b + A E[z|x].
+    """For labels what decides on them; else the mean of the targets, as in `predict`.
 
     Returns
     -------
     array of shape (n_samples,) or (n_samples, n_targets)
         In the kind of the input: of two classes the log-odds log p(c₂|x)/p(c₁|x), of more log p(c|x), dims (sample,
-        target); of other targets regression values, or scores of the labels.
+        target); of several labels the log-odds of each, log p(1|x)/p(0|x); of numbers their means.
     """
     return cast(Rows, decisions(targets_of(self), predictions(self, X, RowsRun(client=client))))
 
@@ -163,17 +179,19 @@ def predict(
 ) -> Rows | tuple[Rows, Rows]:
     r"""Predict the targets from the features.
 
-    .. math:: y \mid x \sim N\left(b + A E[z \mid x],\; A M^{-1} A^\top + S\right)
+    .. math:: y \mid x \sim N\left(b + A E[z \mid x] + B x,\; A M^{-1} A^\top + S\right)
 
-    With `head="auto"` each row of A has a normal prior whose variance the evidence chooses, and the diagonal S is such
-    that labelled samples that are left out vary as said.  With `head="likelihood"` A = W_y, b = μ_y and S = σ_y²VVᵀ, as
-    the model of the fit has it.
+    With `head="auto"` it is the mean of ridge regressions on the scores and on the features, with priors of many
+    variances, in proportion to their evidence; the diagonal S is such that labelled samples that are left out vary as
+    said.  B is 0 where entries may be missing, samples are joined, or a kernel makes the features; and where of D
+    features and n labelled samples min(n, D) D is more than 2²⁰.  With `head="likelihood"` A = W_y, B = 0, b = μ_y and
+    S = σ_y²VVᵀ, as the model of the fit has it.
 
     Returns
     -------
     predicted : array of shape (n_samples,) or (n_samples, n_targets)
-        Class labels (the most probable class, see `predict_proba`), 0 and 1 for multi-label targets (mean above ½), or
-        means.
+        Class labels (the most probable class, see `predict_proba`), 0 and 1 for multi-label targets (1 where its
+        probability is above ½), or means.
     variance : array of shape (n_targets,) or (n_samples, n_targets)
         With `return_variance` only: the variance of each target, the same for all samples, or where entries may be
         missing that of each sample.
@@ -189,12 +207,12 @@ def predict(
 
 
 def predicted(targets: Targets, means: Any) -> Rows:
-    """Classes from their log-probabilities, else 0/1 or numbers from the means of the outputs; in their kind, Dask
-    arrays stay lazy."""
+    """Classes from their log-probabilities, 0/1 from log-odds, or numbers as they are; in their kind, Dask arrays stay
+    lazy."""
     if targets.classes:
         return labels_of(np.asarray(targets.names), means.argmax(axis=1))
     if targets.kind == "multilabel":
-        return cast(Rows, (means > 0.5).astype(np.int64))
+        return cast(Rows, (means > 0.0).astype(np.int64))
     return cast(Rows, means[:, 0] if means.shape[1] == 1 else means)
 
 
@@ -210,8 +228,8 @@ def labels_of(names: npt.NDArray[Any], codes: Any) -> Rows:
 def predictive_variance(self: Model[Linear]) -> Array:
     """Variance of each target given the features: the diagonal of A M⁻¹Aᵀ + S, see `predict`.
 
-    Of class labels it is that of the indicators, as the likelihood has it.  Of samples in a graph it is that of one
-    without edges.
+    Of classes and labels it is that of the indicators, as the likelihood has it.  Of samples in a graph it is that of
+    one without edges.
 
     Returns
     -------

@@ -29,22 +29,21 @@ from dlatent.errors import (
 )
 from dlatent.fitted.fit import Fit, FittedModel, Report
 from dlatent.fitted.grid import cells_named
-from dlatent.fitted.parts import EstimatedHead
+from dlatent.fitted.parts import EstimatedHead, EstimatedStack
 from dlatent.fitted.rows import compares, function
 from dlatent.fitted.targets import EncodedTargets
 from dlatent.gaussian.head import (
-    ClassSpaces,
-    Head,
+    MOST_FEATURES,
     LabelledRows,
     RowsRequest,
     block_labelled,
-    class_head,
     feature_metric,
     fraction_of_rows,
     joined,
     output_head,
     output_sums,
 )
+from dlatent.gaussian.stack import ClassSpaces, class_head, label_head
 from dlatent.gaussian.views import count_empty_rows
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
@@ -241,12 +240,16 @@ def _with_head(fitted: Any, solution: Solution, task: FitTask, session: Session)
     encoding, specification = task.targets.encoding, solution.specification
     metric = feature_metric(solution.parameters, specification)
     spaces = ClassSpaces(encoding.table(), metric) if encoding.kind == "class" else None
+    labelled, width = solution.view_samples[-1], specification.n_components + len(encoding.names)
     # Where each row has all targets or none, regressions on scores follow from sums.
     sums: Any = (None if task.missing else output_sums) if spaces is None else spaces.sums
-    width = specification.n_components + len(encoding.names)
-    part = fraction_of_rows(solution.view_samples[-1], width, summed=sums is not None)
+    mean = _mean_of_features(fitted, labelled, task)
+    features = 0 if mean is None else len(mean)
+    part = fraction_of_rows(labelled, width, features, summed=sums is not None)
+    if labelled <= features:  # few rows have all that their sums tell
+        sums, part = None, 1.0
     if task.labelled is not None:
-        labelled = task.labelled(solution, part, sums)
+        request = task.labelled(solution, part, sums)
     else:
         rows = fitted.rows
         scores: Any = function(rows.scores)
@@ -254,17 +257,31 @@ def _with_head(fitted: Any, solution: Solution, task: FitTask, session: Session)
             scores = scores.with_cache(ReferenceCache(cache_share(session.resources.worker_memory)))
         shared = rows.shared_covariance((0,))
         covariance: Any = function(rows.covariances) if shared is None else shared
-        labelled = Pass(block_labelled, RowsRequest(scores, covariance, part, sums))
-    rows_known = session.run(replace(labelled, combine=joined, recorded=False, name="labelled rows"))
+        request = Pass(block_labelled, RowsRequest(scores, covariance, part, sums, mean))
+    rows_known = session.run(replace(request, combine=joined, recorded=False, name="labelled rows"))
     assert rows_known is not None
-    head: Head
+    head: EstimatedHead | EstimatedStack
     if spaces is not None:
-        head = class_head(rows_known, spaces, encoding.centre)
+        head = EstimatedStack(*class_head(rows_known, spaces, encoding.centre))
+    elif encoding.kind == "multilabel":
+        rules = label_head(rows_known, encoding.rotation, encoding.centre, metric)
+        head = EstimatedStack(*(rules if mean is None else rules.about(mean)))
     else:
         apart = rows_known._replace(covariance=rows_known.covariance / fitted.row_precision)
-        head = output_head(apart, encoding.rotation, encoding.centre, metric)
-    targets = replace(fitted.targets, head=EstimatedHead.of(head, classes=spaces is not None))
-    return cast(FittedModel, replace(fitted, targets=targets))
+        found = output_head(apart, encoding.rotation, encoding.centre, metric)
+        head = EstimatedHead(*(found if mean is None else found.about(mean)))
+    return cast(FittedModel, replace(fitted, targets=replace(fitted.targets, head=head)))
+
+
+def _mean_of_features(fitted: Any, labelled: int, task: FitTask) -> Array | None:
+    """The mean (D,) of the features from which targets are learned, too; None where scores alone tell them: classes,
+    where a row has not all features itself, and where these are too many."""
+    assert task.targets is not None
+    apart = task.missing or task.labelled is not None or task.kernel is not None or task.between is not None
+    if task.targets.encoding.kind == "class" or apart:
+        return None
+    mean: Array = fitted.mean
+    return mean if min(labelled, len(mean)) * len(mean) <= MOST_FEATURES else None
 
 
 def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:

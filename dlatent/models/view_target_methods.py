@@ -13,7 +13,6 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.expectation import posterior_scores
 from dlatent.gaussian.head import Head
 from dlatent.gaussian.specification import Parameters, Specification
@@ -25,7 +24,7 @@ from dlatent.models.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, Vi
 from dlatent.models.linear import drawn
 from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import available_if
-from dlatent.models.target_methods import decisions, may_have_classes, output_variance, predicted, targets_of
+from dlatent.models.target_methods import decisions, may_have_labels, output_variance, predicted, probable, targets_of
 from dlatent.models.views import (
     Joint,
     JointSamples,
@@ -107,59 +106,60 @@ def joint_outputs(
     return head.outputs(posterior_scores(parts, pattern, parameters, specification)[0])
 
 
-def joint_classes(
+def joint_labels(
     parts: Parts,
     pattern: tuple[int, ...],
     parameters: Parameters,
     specification: Specification,
-    rule: ClassRule | Head,
+    rule: Any,
     form: Callable[[Array], Array],
 ) -> Array:
-    """Return `form` of the log-probabilities (n, C) of the classes given the views of a pattern."""
+    """Return `form` of what decides on classes (n, C) or labels (n, L) given the views of a pattern."""
     z, about = posterior_scores(parts, pattern, parameters, specification)
-    return form(rule.log_probabilities(z, about.covariance))
+    return form(rule.decisions(z, about.covariance))
 
 
 def predictions(model: Joint, samples: Samples, client: Where, form: Any = np.asarray, name: str = "decision") -> Any:
-    """Return `form` of the log-probabilities (N, C) of classes, or the means (N, L) of other targets."""
+    """Return `form` of the log-probabilities (N, C) of classes or of the log-odds (N, L) of labels, or the means (N, L)
+    of numbers."""
     targets, rule = targets_of(model), model._model.predictor()
-    function: Callable[..., Array] = partial(joint_classes, rule=rule, form=form)
-    if not targets.classes:
-        assert isinstance(rule, Head)
+    function: Callable[..., Array] = partial(joint_labels, rule=rule, form=form)
+    if isinstance(rule, Head):
         function, name = partial(joint_outputs, head=rule), "outputs"
     return mapped(model, samples, function, name, "target", targets.names, run=RowsRun(client=client))
 
 
-@available_if(may_have_classes)
+@available_if(may_have_labels)
 def predict_proba(
     self: Joint, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
 ) -> Rows:
-    """Probabilities of the classes given the views that a sample has; see SupervisedPPCA.predict_proba.
+    """Probabilities of the classes or labels given the views that a sample has; see SupervisedPPCA.predict_proba.
 
     Returns
     -------
-    array of shape (n_samples, n_classes)
-        For one view in the kind of its data, for several a DataArray (sample, target) in the order of `transform`;
-        columns as in `classes_`, rows add up to 1.
+    array of shape (n_samples, n_classes) or (n_samples, n_targets)
+        For one view in the kind of its data, for several a DataArray (sample, target) in the order of `transform`; of
+        classes columns are as in `classes_`, and rows add up to 1.
 
     Raises
     ------
     AttributeError
-        For targets that are no classes.
+        For targets that are numbers.
     """
-    return cast(Rows, predictions(self, new_samples(self, views, correspondence, on), client, np.exp, "probabilities"))
+    samples = new_samples(self, views, correspondence, on)
+    return cast(Rows, predictions(self, samples, client, probable(targets_of(self)), "probabilities"))
 
 
 def decision_function(
     self: Joint, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
 ) -> Rows:
-    """For class labels what decides between them; else E[y|x] = b + A E[z|x] given the views x of a sample.
+    """For labels what decides on them; else E[y|x] = b + A E[z|x] given the views x of a sample.
 
     Returns
     -------
     array of shape (n_samples,) or (n_samples, n_targets)
         For one view in the kind of its data, for several a DataArray in the order of `transform`: of two classes the
-        log-odds, of more log p(c|x); of other targets regression values, or scores of the labels.
+        log-odds, of more log p(c|x); of several labels the log-odds of each; of numbers their means.
     """
     values = predictions(self, new_samples(self, views, correspondence, on), client)
     return cast(Rows, decisions(targets_of(self), values))

@@ -66,7 +66,8 @@ def test_a_line_for_each_row_is_what_the_library_predicts(run, folder: Path, kin
         expected = values.reshape(N, -1)
         for name, column in zip(names, expected.T, strict=True):
             assert np.array_equal(np.array(found[f"output_{name}"], dtype=expected.dtype), column)
-    score, each = ("probability", model.predict_proba) if kind == "class" else ("score", model.decision_function)
+    labels = kind in ("class", "multilabel")
+    score, each = ("probability", model.predict_proba) if labels else ("score", model.decision_function)
     for name, column, one in zip(names, each(X).T, variance, strict=True):
         assert np.array_equal(np.array(found[f"{score}_{name}"], dtype=float), column)
         assert np.array_equal(np.array(found[f"variance_{name}"], dtype=float), np.full(N, one))

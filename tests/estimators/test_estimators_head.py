@@ -6,7 +6,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import load_digits, load_iris
+from scipy.stats import norm
+from sklearn.datasets import load_diabetes, load_digits, load_iris
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import f1_score
+from sklearn.multiclass import OneVsRestClassifier
 
 from dlatent import (
     CorrespondenceSupervisedPPCA,
@@ -17,7 +21,8 @@ from dlatent import (
     load,
 )
 from dlatent.gaussian.classes import FOLDS
-from dlatent.gaussian.head import ClassSpaces, LabelledRows, class_head, feature_metric, output_head
+from dlatent.gaussian.head import LabelledRows, feature_metric, output_head
+from dlatent.gaussian.stack import ClassSpaces, class_head
 from tests.fitted import encoding_of, head_of, parameters_of, specification_of
 from tests.simulators import simulate
 
@@ -46,15 +51,18 @@ def few(each, seed=0, classes=NUMBERS):
     return chosen
 
 
-def by_hand(model, scores, covariance, targets):
-    """The head of a model of the public scores of all rows, of which some have encoded targets."""
+def by_hand(model, scores, covariance, targets, x=None):
+    """The head of a model of the public scores of all rows, of which some have encoded targets, and of features where
+    these count."""
     own = ~np.isnan(targets).all(axis=1)
-    rows = LabelledRows(scores[own], targets[own], covariance[own].sum(axis=0))
+    features = None if x is None else x[own] - model.mean_
+    rows = LabelledRows(scores[own], targets[own], covariance[own].sum(axis=0), features=features)
     metric, encoding = feature_metric(parameters_of(model), specification_of(model)), encoding_of(model)
     if encoding.kind == "class":
         spaces = ClassSpaces(encoding.table(), metric)
         return class_head(rows._replace(sums=spaces.sums(*rows[:2])), spaces, encoding.centre)
-    return output_head(rows, encoding.rotation, encoding.centre, metric)
+    head = output_head(rows, encoding.rotation, encoding.centre, metric)
+    return head if x is None else head.about(model.mean_)
 
 
 @pytest.mark.parametrize("targets", ["classes", "numbers"])
@@ -65,14 +73,19 @@ def test_the_head_is_that_of_the_scores_of_the_labelled_rows(name, targets):
     model.fit(x, y, **more)
     found = model.posterior(x)
     covariance = np.broadcast_to(found["covariance"].values, (150, 2, 2))
-    head = by_hand(model, np.asarray(found["scores"]), covariance, encoding_of(model).encode(y, 150))
-    for own, expected in zip(head_of(model)[:3], head[:3], strict=True):
-        np.testing.assert_allclose(own, expected, rtol=1e-6, atol=1e-9)
-    outputs = head.outputs(np.asarray(model.transform(x)))
+    scores, counts = np.asarray(found["scores"]), name in ("dense", "sparse") and targets == "numbers"
+    head = by_hand(model, scores, covariance, encoding_of(model).encode(y, 150), IRIS if counts else None)
+    for own, expected in zip(head_of(model)[:4], head[:4], strict=True):
+        assert (own is None) == (expected is None)
+        if expected is not None:
+            np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-8)
+    scores = np.asarray(model.transform(x))
     if targets == "classes":
-        np.testing.assert_array_equal(model.predict(x), outputs.argmax(axis=1))
+        np.testing.assert_allclose(np.log(model.predict_proba(x)), head.decisions(scores), rtol=1e-6, atol=1e-9)
+        np.testing.assert_array_equal(model.predict(x), head.decisions(scores).argmax(axis=1))
         assert np.mean(model.predict(x) == KINDS) > 0.85
     else:
+        outputs = head.outputs(scores, IRIS if counts else None)
         np.testing.assert_allclose(model.predict(x), outputs[:, 0], rtol=1e-6)
         variance = model.predict(x, return_variance=True)[1]
         expected = [head.variance(own)[0] for own in covariance]
@@ -90,7 +103,7 @@ def test_views_that_a_labelled_row_has_count():
     head = by_hand(model, found["scores"].values, covariance, encoding_of(model).encode(y, 180))
     np.testing.assert_allclose(head_of(model).coefficients, head.coefficients, rtol=1e-6, atol=1e-9)
     probabilities = model.predict_proba(views, correspondence=pairs)
-    np.testing.assert_allclose(np.log(probabilities), head.log_probabilities(found["scores"].values, None), rtol=1e-6)
+    np.testing.assert_allclose(np.log(probabilities), head.decisions(found["scores"].values, None), rtol=1e-6)
 
 
 def test_the_head_does_not_depend_on_blocks_or_on_who_computes():
@@ -100,7 +113,7 @@ def test_the_head_does_not_depend_on_blocks_or_on_who_computes():
         for client in ("serial", None)
     ]
     whole = head_of(SupervisedPPCA(2, solver="covariance").fit(IRIS, SOME))
-    for one, other, all_of_it in zip(*(head[:3] for head in heads), whole[:3], strict=True):
+    for one, other, all_of_it in zip(*(head[:4] for head in heads), whole[:4], strict=True):
         np.testing.assert_array_equal(one, other)
         np.testing.assert_allclose(one, all_of_it, rtol=1e-7, atol=1e-12)
 
@@ -113,7 +126,7 @@ def test_a_saved_model_keeps_its_head(y, tmp_path):
     np.testing.assert_array_equal(again.decision_function(IRIS), model.decision_function(IRIS))
     np.testing.assert_array_equal(again.predictive_variance(), model.predictive_variance())
     assert again.head == "auto"
-    assert "head_coefficients" in again.result_
+    assert ("rule_weights" if y is SOME else "head_coefficients") in again.result_
 
 
 def test_the_likelihood_is_a_head_too():
@@ -183,7 +196,7 @@ def test_targets_that_miss_outputs_are_fitted_one_by_one():
 def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypatch):
     y = np.where(np.arange(len(NUMBERS)) % 2 == 0, NUMBERS, -1)
     # Of normal classes, which are learned from sums over all rows; the other rule is learned from the part.
-    monkeypatch.setattr("dlatent.gaussian.head.FOLDS", len(y))
+    monkeypatch.setattr("dlatent.gaussian.stack.FOLDS", len(y))
     whole = SupervisedPPCA(10).fit(DIGITS, y)
     monkeypatch.setattr("dlatent.gaussian.head.FEW_NUMBERS", 100 * 20)
     part, again = (SupervisedPPCA(10).fit(DIGITS, y) for _ in range(2))
@@ -208,17 +221,108 @@ def test_many_classes_of_few_rows_each_are_learned_from_all_rows(monkeypatch):
 
 
 def test_rare_labels_are_learned_from_all_rows(monkeypatch):
+    """By the linear regression, the last of the rules; how sure it may be a part of the rows tells."""
     rng = np.random.default_rng(2)
     z = rng.normal(size=(4000, 3))
     rows = z @ rng.normal(size=(3, 20)) + 0.3 * rng.normal(size=(4000, 20))
-    labels = np.column_stack([z[:, 0] > 0.0, z[:, 1] > 2.6]).astype(float)
+    labels = np.column_stack([z[:, 0] > 0.0, z[:, 1] > 2.6]).astype(int)
     assert labels[:, 1].sum() < 30
-    whole = SupervisedPPCA(10, target_type="multilabel").fit(rows, labels)
-    monkeypatch.setattr("dlatent.gaussian.head.FEW_NUMBERS", 200 * 12)
-    part = SupervisedPPCA(10, target_type="multilabel").fit(rows, labels)
-    np.testing.assert_array_equal(head_of(part).coefficients, head_of(whole).coefficients)
-    np.testing.assert_allclose(head_of(part).noise, head_of(whole).noise, rtol=0.5)
-    assert not np.array_equal(head_of(part).noise, head_of(whole).noise)
+    heads = [head_of(SupervisedPPCA(10).fit(rows, labels))]
+    monkeypatch.setattr("dlatent.gaussian.head.FEATURE_NUMBERS", 400 * 32)
+    heads.append(head_of(SupervisedPPCA(10).fit(rows, labels)))
+    whole, part = (np.vstack([head.coefficients[-1], head.features]) for head in heads)
+    factor = np.linalg.norm(part, axis=0) / np.linalg.norm(whole, axis=0)
+    np.testing.assert_allclose(part, factor * whole, atol=1e-9 * np.abs(part).max())
+    assert 0.3 < factor.min() < factor.max() < 3.0
+    assert (np.abs(factor - 1.0) > 1e-6).all()
+
+
+LABELS = np.column_stack([NUMBERS % 2 == 0, NUMBERS >= 5, np.isin(NUMBERS, (2, 3, 5, 7)), NUMBERS == 8]).astype(int)
+
+
+def loss_of_labels(said, truth):
+    own = np.where(truth == 1, said, 1.0 - said)
+    return -np.log(np.maximum(own, 1e-12)).mean()
+
+
+def test_labels_have_probabilities_that_decide(tmp_path):
+    y = np.where((np.arange(len(DIGITS)) % 6 == 0)[:, None], LABELS, -1)
+    rest, model, plain = y[:, 0] < 0, SupervisedPPCA(8).fit(DIGITS, y), SupervisedPPCA(8, head="likelihood")
+    lost = {}
+    for head, fitted in (("auto", model), ("likelihood", plain.fit(DIGITS, y))):
+        said, log_odds = fitted.predict_proba(DIGITS), fitted.decision_function(DIGITS)
+        assert said.shape == LABELS.shape
+        np.testing.assert_allclose(said, 1.0 / (1.0 + np.exp(-log_odds)), rtol=1e-9)
+        np.testing.assert_array_equal(fitted.predict(DIGITS), (said > 0.5).astype(int))
+        lost[head] = loss_of_labels(said[rest], LABELS[rest])
+    logistic = OneVsRestClassifier(LogisticRegression(max_iter=2000)).fit(DIGITS[~rest] / 16.0, LABELS[~rest])
+    theirs = loss_of_labels(logistic.predict_proba(DIGITS[rest] / 16.0), LABELS[rest])
+    assert lost["auto"] < 1.05 * theirs < lost["likelihood"]
+    ours = f1_score(LABELS[rest], model.predict(DIGITS[rest]), average="macro")
+    assert ours > f1_score(LABELS[rest], logistic.predict(DIGITS[rest] / 16.0), average="macro") - 0.02
+    model.save(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(load(tmp_path / "m.zarr").predict_proba(DIGITS), model.predict_proba(DIGITS))
+    assert not hasattr(SupervisedPPCA(2).fit(IRIS, LENGTHS), "predict_proba")
+
+
+def test_labels_by_the_likelihood_are_those_of_two_densities():
+    """p(1 | x) ∝ N(1 | E[y|x], Var[y|x]), from the joint normal distribution; entries may be missing."""
+    y = np.column_stack([IRIS[:, 0] > 5.8, IRIS[:, 3] > 1.0]).astype(int)
+    for x, options in ((IRIS, {}), (HOLES, {"missing": "nan", "prior": "ml"})):
+        model = SupervisedPPCA(2, head="likelihood", **options).fit(x, y)
+        w, t = model.components_.T, model.target_components_.T
+        joint = np.vstack([w, t])
+        noise = np.repeat([model.noise_variance_, model.target_noise_variance_], [4, 2])
+        covariance, mean = joint @ joint.T + np.diag(noise), np.concatenate([model.mean_, model.target_mean_])
+        said = model.predict_proba(x)
+        for row in (0, 7, 60, 149):
+            seen = np.flatnonzero(~np.isnan(x[row]))
+            gain = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[seen, 4:]).T
+            m = mean[4:] + gain @ (x[row, seen] - mean[seen])
+            v = np.diag(covariance[4:, 4:] - gain @ covariance[seen, 4:])
+            one, zero = (
+                np.exp(norm.logpdf(value, m, np.sqrt(v)) - norm.logpdf(0.5, m, np.sqrt(v))) for value in (1, 0)
+            )
+            np.testing.assert_allclose(said[row], one / (one + zero), rtol=1e-6)
+
+
+def by_ridge(x, y, new):
+    return np.reshape(RidgeCV(np.logspace(-4, 5, 28)).fit(x, y).predict(new), (len(new), -1))
+
+
+def explained(said, truth, middle):
+    truth = np.reshape(truth, (len(truth), -1))
+    return np.mean(1.0 - ((np.reshape(said, truth.shape) - truth) ** 2).sum(0) / ((truth - middle) ** 2).sum(0))
+
+
+def weak(seed=0):
+    """Targets along directions of little variance, which a few components do not have."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(300, 8)) @ rng.normal(size=(8, 40)) + 0.5 * rng.normal(size=(300, 40))
+    return x, np.column_stack([x[:, 0] - x[:, 1], x[:, 2] + x[:, 3]]) + 0.3 * rng.normal(size=(300, 2))
+
+
+@pytest.mark.parametrize("data", ["diabetes", "weak", "wide"])
+@pytest.mark.parametrize("k", [1, 5])
+def test_of_few_components_numbers_are_told_as_well_as_by_ridge_regression(data, k):
+    x, y = load_diabetes(return_X_y=True) if data == "diabetes" else weak()
+    if data == "wide":  # more features than labelled rows
+        x = x @ np.random.default_rng(3).normal(size=(40, 250)) / 6.0
+    train = np.arange(len(x)) % 3 < 2
+    model = SupervisedPPCA(k).fit(x[train], y[train])
+    ours = explained(model.predict(x[~train]), y[~train], y[train].mean(0))
+    assert ours > explained(by_ridge(x[train], y[train], x[~train]), y[~train], y[train].mean(0)) - 0.02
+    sparse = SupervisedPPCA(k, solver="covariance").fit(sp.csr_array(x[train]), y[train])
+    np.testing.assert_allclose(sparse.predict(sp.csr_array(x[~train])), model.predict(x[~train]), rtol=1e-3, atol=1e-3)
+
+
+def test_whole_floats_of_many_values_are_numbers():
+    x, y = load_diabetes(return_X_y=True)
+    assert y.dtype == float
+    assert not hasattr(SupervisedPPCA(2).fit(x, y), "classes_")
+    with pytest.raises(AttributeError, match="target_type='class'"):
+        SupervisedPPCA(2).fit(x, y).classes_  # noqa: B018
+    assert len(SupervisedPPCA(2).fit(IRIS, KINDS.astype(float)).classes_) == 3
 
 
 def test_rows_without_anything_have_the_shares_of_the_classes_or_the_mean():
@@ -235,7 +339,7 @@ def test_of_many_labels_a_linear_rule_tells_more_than_normal_classes(monkeypatch
     x, classes = z @ rng.normal(size=(3, 10)) + 0.1 * rng.normal(size=(1200, 10)), (z[:, 0] > 1.0).astype(int)
     rest, wrong, losses = np.arange(1200) % 2 == 1, [], []
     for folds in (FOLDS, 1200):
-        monkeypatch.setattr("dlatent.gaussian.head.FOLDS", folds)  # no class has as many rows, at last
+        monkeypatch.setattr("dlatent.gaussian.stack.FOLDS", folds)  # no class has as many rows, at last
         said = SupervisedPPCA(3).fit(x, np.where(rest, -1, classes)).predict_proba(x[rest])
         wrong.append(np.mean(said.argmax(axis=1) != classes[rest]))
         losses.append(-np.log(said[np.arange(600), classes[rest]]).mean())

@@ -45,7 +45,7 @@ def by_bayes(x: np.ndarray, precision: float = 1.0) -> np.ndarray:
 @pytest.mark.parametrize("precision", [1.0, 2.5])
 def test_probabilities_are_those_of_dense_normal_distributions(precision: float) -> None:
     parameters = Parameters(LOADINGS, MEAN, NOISE)
-    found = likelihood.posterior_rows(X, parameters, SPECIFICATION, rule(precision).log_probabilities, C)
+    found = likelihood.posterior_rows(X, parameters, SPECIFICATION, rule(precision).decisions, C)
     np.testing.assert_allclose(found, by_bayes(X, precision), atol=1e-10)
 
 
@@ -54,7 +54,7 @@ def test_rows_with_missing_entries_have_probabilities_of_their_own() -> None:
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X)
     holes[0] = np.nan
     holes[1, 0] = X[1, 0]
-    found = incomplete.posterior_rows(holes, parameters, SPECIFICATION, rule().log_probabilities, C)
+    found = incomplete.posterior_rows(holes, parameters, SPECIFICATION, rule().decisions, C)
     np.testing.assert_allclose(found[1:], by_bayes(holes[1:]), atol=1e-10)
     np.testing.assert_allclose(found[0], np.log(SHARES), atol=1e-12)
 
@@ -73,5 +73,5 @@ def test_a_model_of_the_whole_covariance_is_linear_discriminant_analysis(read) -
     whole = Specification((View("features", width), View("targets", own)), ((0, 1),), width + own)
     codes, shares = encoded.encoding.table(), encoded.encoding.centre
     told = ClassRule.of(codes, shares, loadings[width:], parameters.mean[width:], little, 1.0)
-    found = np.exp(likelihood.posterior_rows(x, parameters, whole, told.log_probabilities, len(codes)))
+    found = np.exp(likelihood.posterior_rows(x, parameters, whole, told.decisions, len(codes)))
     np.testing.assert_allclose(found, LinearDiscriminantAnalysis(solver="lsqr").fit(x, y).predict_proba(x), atol=1e-5)

@@ -7,15 +7,17 @@ import pytest
 import scipy.linalg as la
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import Ridge as PlainRidge
 
-from dlatent.gaussian.head import RidgeSums, prior_variances
-from dlatent.gaussian.head import ridge as of_sums
+from dlatent.gaussian.ridge import Axes, RidgeSums, prior_variances
+from dlatent.gaussian.ridge import ridge as of_sums
 
 
 def ridge(x, y):
-    return of_sums(RidgeSums.of(x, y), x, y)
+    sums = RidgeSums.of(x, y)
+    return of_sums(sums, Axes.of(sums, x), y)
 
 
 def case(seed, n=14, k=4, noise=0.5):
@@ -24,32 +26,33 @@ def case(seed, n=14, k=4, noise=0.5):
     return x, x @ rng.normal(size=k) + 10.0 + noise * rng.normal(size=n)
 
 
-def best_of_dense(x, y):
-    """The prior variance of the grid with the largest density of the contrasts of y, and the logarithm of that."""
+def evidence_of_dense(x, y):
+    """The logarithms of the densities of the contrasts of y, for each prior variance, and these."""
     n = len(y)
-    contrasts = la.null_space(np.ones((1, n))).T
-    found = []
-    for ratio in prior_variances(RidgeSums.of(x, y)):
+    contrasts, found = la.null_space(np.ones((1, n))).T, []
+    ratios = prior_variances(RidgeSums.of(x, y))
+    for ratio in ratios:
         shape = np.eye(n - 1) + ratio * contrasts @ x @ x.T @ contrasts.T
         seen = contrasts @ y
         noise = seen @ la.solve(shape, seen, assume_a="pos") / (n - 1)
-        found.append((multivariate_normal(None, noise * shape).logpdf(seen), ratio))
-    return max(found)
+        found.append(multivariate_normal(None, noise * shape).logpdf(seen))
+    return np.array(found), ratios
 
 
 @pytest.mark.parametrize(("seed", "n", "k", "noise"), [(0, 14, 4, 0.5), (1, 6, 9, 0.2), (2, 20, 3, 20.0)])
-def test_the_evidence_is_the_density_of_the_contrasts_and_its_maximum_is_taken(seed, n, k, noise):
+def test_the_mean_over_prior_variances_by_the_density_of_the_contrasts(seed, n, k, noise):
     x, y = case(seed, n, k, noise)
-    evidence, ratio = best_of_dense(x, y)
-    found = ridge(x, y)
-    assert found.evidence == pytest.approx(evidence, abs=1e-7)
-    plain = PlainRidge(alpha=1.0 / ratio).fit(x, y)
-    np.testing.assert_allclose(found.coefficients, plain.coef_, rtol=1e-7, atol=1e-10)
-    assert found.offset == pytest.approx(plain.intercept_, rel=1e-7)
+    evidence, ratios = evidence_of_dense(x, y)
+    found, shares = ridge(x, y), np.exp(evidence - logsumexp(evidence))
+    assert found.evidence == pytest.approx(logsumexp(evidence), abs=1e-7)
+    plain = [PlainRidge(alpha=1.0 / ratio).fit(x, y) for ratio in ratios]
+    expected = shares @ np.array([each.coef_ for each in plain])
+    np.testing.assert_allclose(found.coefficients, expected, rtol=1e-6, atol=1e-9)
+    assert found.offset == pytest.approx(shares @ [each.intercept_ for each in plain], rel=1e-7)
     for row in range(n):
         rest = np.arange(n) != row
-        missed = y[row] - PlainRidge(alpha=1.0 / ratio).fit(x[rest], y[rest]).predict(x[row : row + 1])[0]
-        assert found.left_out[row] == pytest.approx(missed, rel=1e-5)
+        said = [PlainRidge(alpha=1.0 / r).fit(x[rest], y[rest]).predict(x[row : row + 1])[0] for r in ratios]
+        assert found.left_out[row] == pytest.approx(y[row] - shares @ said, rel=1e-5)
 
 
 @given(st.integers(0, 50), st.floats(-10, 10))
@@ -61,7 +64,7 @@ def test_sums_of_outputs_are_those_of_the_rows(seed, weight):
         np.array([1.0, weight]),
         np.eye(4)[:, :2] * 3.0,
     )
-    found = RidgeSums.within(joint.T @ joint, 4, output).turned(root)
+    found = RidgeSums.within(joint.T @ joint, slice(1, 5), output).turned(root)
     for one, other in zip(found, RidgeSums.of(x @ root, targets @ output), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
