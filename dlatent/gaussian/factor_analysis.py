@@ -16,18 +16,18 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.gaussian.dimension import ROUNDING
 from dlatent.gaussian.maxima import LOW, STILL, Maxima
-from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.specification import Maximum, Parameters, Specification
 from dlatent.gaussian.spectral import SMALLEST_FRACTION, Profile
 
-SMALL = 500
+SMALL = 150
 """Features up to which the maximum is polished by Newton steps."""
+CLEAR = 4
+"""Starts that must lead to one maximum for it to be taken for the only one."""
 NEWTON_STEPS = 5
 RANDOM_STARTS = 60
 EVALUATIONS = 8e7
 """Of D features there are about EVALUATIONS/D² evaluations, and no less than two climbs take."""
-EM_STEPS = 20
 LOOKED_AT = 5_000_000
 """Of D features at most LOOKED_AT/D² moves are looked at, and no less than 4."""
 MOVES = 12
@@ -51,12 +51,13 @@ def factors(
     specification: Specification,
     report: Callable[[float], object] | None = None,
     random_state: Any = 0,
+    tolerance: float = 0.0,
 ) -> Factors:
     """Maximum-likelihood factor analysis from moments about the mean: the best of the maxima that several starts, and
-    moves away from the best of them, lead to.
+    moves away from the best of them, lead to; up to the tolerance, relative to the log-likelihood in these units.
 
-    Each step costs one partial eigendecomposition of a D × D matrix.  Noise variances stay between the floors of the
-    specification and the variances of the features, in units of which all happens.
+    Each step costs one partial eigendecomposition, of D × D or of rank × rank.  Noise variances stay between
+    the floors of the specification and the variances of the features, in units of which all happens.
     """
     part = moments.patterns[0]
     spread = np.sqrt(np.maximum(np.diag(part.gram) / part.samples, specification.floors))
@@ -65,22 +66,28 @@ def factors(
     scaled = moments._replace(patterns=(PatternMoments(part.samples, part.total / spread, gram),))
     profile = Profile(scaled, specification.with_floors(specification.floors / spread**2))
     lower, upper = _bounds(profile)
-    search = Maxima(profile, lower, upper, EVALUATIONS / len(spread) ** 2)
-    best = search.search(_starts(profile, random_state), lambda point: moves(profile, point))
+    jacobian, path = -part.samples * float(np.log(spread).sum()), []
+
+    def tell(height: float) -> None:
+        path.append(jacobian - part.samples * height)
+        if report is not None:
+            report(path[-1])
+
+    options: Any = {"tell": tell, "clear": CLEAR, "tolerance": tolerance}
+    search = Maxima(profile, lower, upper, EVALUATIONS / len(spread) ** 2, **options)
+    starts = (_factored(profile, start) for start in _starts(profile, random_state))
+    best = search.search(starts, lambda point: moves(profile, point))
     free, point = search.free(best.point), best.point
     if len(spread) <= SMALL:
         point = _polished(profile, point, free, lower, upper)
     # Rounding that little noise leaves may end a climb where a Newton step still goes on.
     settled = best.settled or bool(np.abs(profile(point)[1][free]).max(initial=0.0) <= STILL)
     parameters, value = profile.solution(point)
-    jacobian = -part.samples * float(np.log(spread).sum())
     noise = np.maximum(parameters.noise_variance * spread**2, specification.floors)
     solution = Maximum(Parameters(parameters.loadings * spread[:, None], parameters.mean, noise), value + jacobian)
-    path = (*(jacobian - part.samples * height for height in best.path[:-1]), solution.log_likelihood)
-    for height in path if report is not None else ():
-        assert report is not None
-        report(height)
-    return Factors(solution, path, settled)
+    if not path or solution.log_likelihood != path[-1]:
+        tell((jacobian - solution.log_likelihood) / part.samples)
+    return Factors(solution, tuple(path), settled)
 
 
 def _bounds(profile: Profile) -> tuple[Array, Array]:
@@ -93,16 +100,15 @@ def _bounds(profile: Profile) -> tuple[Array, Array]:
 
 def _starts(profile: Profile, random_state: Any) -> Iterator[Array]:
     """Log noise variances: those of PPCA of the correlations, fractions of what the other features leave unexplained
-    (Jöreskog), and some that a few EM steps find from random loadings."""
+    (Jöreskog), and random ones."""
     size, k = len(profile.second), profile.specification.n_components
     values = la.eigvalsh(profile.second)
     yield np.full(size, np.log(max(float(values[: max(size - k, 1)].mean()), 1e-3)))
     if values[0] > 1e-10 * values[-1]:
         yield np.log((1.0 - 0.5 * k / size) / np.diag(la.inv(profile.second)))
-    for start in random_starts(profile.specification, RANDOM_STARTS, random_state):
-        for _ in range(EM_STEPS):
-            start = em_step(start, profile.moments, profile.specification).parameters
-        yield np.log(start.noise_variance)
+    rng = np.random.default_rng(random_state)
+    for _ in range(RANDOM_STARTS):
+        yield np.log(rng.uniform(0.05, 0.95, size))
 
 
 def random_starts(specification: Specification, count: int, random_state: Any) -> Iterator[Parameters]:
@@ -133,13 +139,18 @@ def moves(profile: Profile, point: Array) -> Iterator[Array]:
 
 def _promising(profile: Profile, moved: list[Array]) -> list[Array]:
     """The points with the highest likelihood after a step of principal factors from each."""
-    looks, bounds = [], _bounds(profile)
+    looks = []
     for number, start in enumerate(moved):
-        point = np.clip(start, *bounds)
-        # ψ = diag(S − WWᵀ) for the best W: by the gradient of the profile.
-        point = np.clip(point + np.log(np.maximum(1.0 - 2.0 * profile(point)[1], TINY)), *bounds)
+        point = _factored(profile, start)
         looks.append((profile(point)[0], number, point))
     return [point for _, _, point in sorted(looks, key=lambda look: look[:2])[:MOVES]]
+
+
+def _factored(profile: Profile, start: Array) -> Array:
+    """A step of principal factors, ψ = diag(S − WWᵀ) for the best W, by the gradient of the profile."""
+    bounds = _bounds(profile)
+    point = np.clip(start, *bounds)
+    return np.asarray(np.clip(point + np.log(np.maximum(1.0 - 2.0 * profile(point)[1], TINY)), *bounds))
 
 
 def _changed(point: Array, parts: dict[int, float]) -> Array:
@@ -169,7 +180,10 @@ def _polished(profile: Profile, point: Array, free: np.ndarray, lower: Array, up
     for _ in range(NEWTON_STEPS):
         value, slope = profile(point)
         step = np.zeros_like(point)
-        step[free] = la.lstsq(hessian(profile, point)[np.ix_(free, free)], slope[free])[0]
+        try:
+            step[free] = np.linalg.solve(hessian(profile, point)[np.ix_(free, free)], slope[free])
+        except np.linalg.LinAlgError:
+            break
         moved = np.clip(point - step, lower, upper)
         above, slope = profile(moved)
         size = np.abs(slope[free]).max(initial=0.0)

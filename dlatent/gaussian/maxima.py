@@ -5,8 +5,8 @@ Points are vectors that end with the log noise variances of the features, whose 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize as opt
@@ -35,16 +35,19 @@ MAX_STEPS = 1000
 RESTARTS = 10
 FEWEST = 50
 """Evaluations that a climb may take before it begins again, whatever is left."""
+SAFE = 0.01
+"""Part of the tolerance that is estimated to be left: gains come in steps."""
+SLOWEST = 0.95
+"""Largest ratio of gains that follow each other that a geometric series is taken to have."""
 ROUNDING = 1e-13
 """Relative change of the objective that is rounding."""
 
 
 class Top(NamedTuple):
-    """Where a climb ended: the objective there and on the way, and whether the climb came to its end."""
+    """Where a climb ended, the objective there, and whether the climb came to its end."""
 
     point: Array
     value: float
-    path: tuple[float, ...]
     settled: bool
 
 
@@ -53,7 +56,9 @@ class Maxima:
 
     `objective` gives minus the log-likelihood per sample and its gradient, `lower` and `upper` bound the log noise
     variances, `unit` says in which units the steps from a point are taken.  After `evaluations` only the climb to the
-    top of the best maximum begins, and after half of them none from a start.
+    top of the best maximum begins, and after half of them none from a start.  `tell` is told of each objective lower
+    than all before.  Where the first `clear` starts all lead to one maximum it is taken for the only one; of none (0)
+    it never is.
     """
 
     def __init__(
@@ -63,11 +68,17 @@ class Maxima:
         upper: Array,
         evaluations: float,
         unit: Callable[[Array], Array] = np.ones_like,
+        *,
+        tell: Callable[[float], object] = float,
+        clear: int = 0,
+        tolerance: float = 0.0,
     ) -> None:
-        self.objective, self.unit = objective, unit
+        self.objective, self.unit, self.tell = objective, unit, tell
+        self.clear, self.tolerance, self.lowest, self.ended = clear, tolerance, np.inf, False
         self.lower, self.upper = lower, upper
         self.evaluations, self.left = evaluations, evaluations
         self.maxima: list[Top] = []
+        self.first: Top | None = None
         self.led: list[int] = []
 
     @property
@@ -77,9 +88,12 @@ class Maxima:
 
     def search(self, starts: Iterable[Array], moves: Callable[[Array], Iterable[Array]]) -> Top:
         """The best maximum that starts, and then moves from the best as long as they lead higher, lead to."""
-        for start in starts:
+        for number, start in enumerate(starts, 1):
             self.look(start)
-            if self.led.count(self.best) >= AGAIN or self.left < 0.5 * self.evaluations:
+            again = self.led.count(self.best)
+            if again == number == self.clear:
+                return self.finished(self.maxima[self.best])
+            if again >= AGAIN or self.left < 0.5 * self.evaluations:
                 break
         improved = True
         while improved:
@@ -93,22 +107,28 @@ class Maxima:
 
     def look(self, start: Array) -> None:
         """Climb from a start, near to the top where that may be a maximum that is new and not far below the best."""
-        top = Top(start, np.inf, (), False)
-        for gradient in LOOKS:
-            top = self.climb(top.point, gradient, top.path)
-            known = next((number for number, other in enumerate(self.maxima) if self.same(top, other)), None)
+        point = start
+        for gradient in LOOKS if self.maxima or not self.clear else (GRADIENT,):
+            top = self.climb(point, gradient, self.maxima if self.clear else ())
+            known = next((number for number, other in enumerate(self.maxima) if self.same(top.point, other)), None)
             if known is not None and top.value >= self.maxima[known].value:
                 self.led.append(known)
                 return
             if self.maxima and top.value > self.maxima[self.best].value + WORTH:
                 return
+            point = top.point
+        self.first = top if self.first is None else self.first
         self.led.append(len(self.maxima) if known is None else known)
         self.maxima[self.led[-1] : self.led[-1] + 1] = [top]
 
-    def same(self, one: Top, other: Top) -> bool:
-        """Whether two points are at one maximum; of little noise it does not matter how little it is."""
-        first, second = (np.maximum(self.noise(top.point), np.log(LOW)) for top in (one, other))
+    def same(self, point: Array, top: Top) -> bool:
+        """Whether a point is at a maximum; of little noise it does not matter how little it is."""
+        first, second = (np.maximum(self.noise(each), np.log(LOW)) for each in (point, top.point))
         return float(abs(first - second).max()) < SAME
+
+    def near(self, point: Array, top: Top) -> bool:
+        """Whether a point is so near to a maximum that quasi-Newton steps would end there."""
+        return float(abs(self.noise(point) - self.noise(top.point)).max()) < SAME
 
     def noise(self, point: Array) -> Array:
         """The log noise variances, a view of the point."""
@@ -116,20 +136,21 @@ class Maxima:
 
     def finished(self, top: Top) -> Top:
         """The top itself: also where noise that is next to nothing is at its floor."""
-        top = self.climb(top.point, GRADIENT, top.path)
+        if not (self.clear and top is self.first):
+            top = self.climb(top.point, GRADIENT)
         for feature in self.slight(top.point):
-            other = self.climb(self.fallen(top.point, feature), GRADIENT, top.path)
+            other = self.climb(self.fallen(top.point, feature), GRADIENT)
             top = other if other.value < top.value else top
         return top
 
-    def climb(self, start: Array, gradient: float, path: tuple[float, ...] = ()) -> Top:
-        """Quasi-Newton steps, begun again where a line search fails: eigenvalues cross on the way, and noise that is
-        next to nothing moves the likelihood too little for its slope to be more than rounding."""
+    def climb(self, start: Array, gradient: float, known: Sequence[Top] = ()) -> Top:
+        """Quasi-Newton steps, until one is at a known maximum; begun again where a line search fails: eigenvalues cross
+        on the way, and noise that is next to nothing moves the likelihood too little for its slope to be more than
+        rounding."""
         low, high = np.full(len(start), -np.inf), np.full(len(start), np.inf)
         self.noise(low)[:], self.noise(high)[:] = self.lower, self.upper
         point = np.clip(start, low, high)
         value, slope = self.evaluate(point)
-        heights = [*path] or [value]
         for _ in range(RESTARTS):
             before, unit = value, self.unit(point)
 
@@ -143,7 +164,7 @@ class Maxima:
                 jac=True,
                 method="L-BFGS-B",
                 bounds=opt.Bounds(low, high),
-                callback=lambda intermediate_result: heights.append(float(intermediate_result.fun)),
+                callback=self.watch([value], unit, known, gradient <= GRADIENT),
                 options={
                     "ftol": 0.0,
                     "gtol": gradient,
@@ -154,11 +175,12 @@ class Maxima:
             )
             if best.fun <= value:
                 point, value, slope = best.x * unit, float(best.fun), best.jac / unit
+            if self.ended:
+                return Top(point, value, True)
             for feature in self.slight(point):
                 lowered = self.fallen(point, feature)
                 if (below := self.evaluate(lowered))[0] < value:
                     point, (value, slope) = lowered, below
-            heights.append(value)
             still = not value < before - ROUNDING * max(abs(value), 1.0)
             if still or (self.left < 0.0 and gradient > GRADIENT):
                 break
@@ -166,9 +188,33 @@ class Maxima:
         self.noise(free)[:] = self.free(point)
         # Begun again without a gain is the end, though noise at its floor makes slopes of rounding.
         settled = bool(abs(slope[free]).max(initial=0.0) <= (STILL if still else 1e3 * gradient))
-        # Where a climb goes on from less noise, it may begin a little below.
-        lowest = np.minimum.accumulate(heights)
-        return Top(point, value, tuple(lowest[np.r_[True, np.diff(lowest) < 0.0]].tolist()), settled)
+        return Top(point, value, settled)
+
+    def watch(self, heights: list[float], unit: Array, known: Sequence[Top], last: bool) -> Callable[..., None]:
+        """What looks at each step of a climb: it ends near a known maximum, and the last climb by the tolerance."""
+        self.ended = False
+
+        def stepped(intermediate_result: Any) -> None:
+            point, value = intermediate_result.x * unit, float(intermediate_result.fun)
+            heights.append(value)
+            if value < self.lowest:
+                self.lowest = value
+                self.tell(value)
+            self.ended = (last and self.reached(heights)) or any(
+                top.value <= value and self.near(point, top) for top in known
+            )
+            if self.ended:
+                raise StopIteration
+
+        return stepped
+
+    def reached(self, heights: list[float]) -> bool:
+        """Whether what steps are still to gain, as a geometric series goes on, is within the tolerance."""
+        if len(heights) < 4 or not self.tolerance:
+            return False
+        *_, before, last = -np.diff(heights)
+        ratio = min(last / max(before, np.finfo(float).tiny), SLOWEST)
+        return bool(last * ratio / (1.0 - ratio) <= SAFE * self.tolerance * max(abs(heights[-1]), 1.0))
 
     def evaluate(self, point: Array) -> tuple[float, Array]:
         """The objective, counted."""

@@ -17,7 +17,7 @@ from dlatent.arrays import Array
 from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.specification import Maximum, Parameters, Specification
-from dlatent.operators.symmetric import top_eigenpairs, top_eigenvalues
+from dlatent.operators.symmetric import thin_root, top_eigenpairs, top_eigenvalues
 
 RATIOS = 97
 """Ratios of two noise variances in the first scan: over nine decades, about ten a decade; with more views, so many
@@ -81,15 +81,21 @@ class Profile:
         part = moments.patterns[0]
         self.moments, self.specification = moments, specification
         self.second = part.gram / part.samples
+        self.single = not specification.shared.any()
+        self.root = thin_root(self.second, specification.n_components) if self.single else None
         diagonal = np.diag(self.second)
         inside = np.array([diagonal[s].sum() for s in specification.group_slices])
         self.energies = inside + _of_groups(moments.spare_energy, specification) / part.samples
         self.sizes = np.array(specification.group_sizes) + _of_groups(moments.spare_size, specification)
 
     def _eigen(self, variance: Array) -> tuple[Array, Array, Array]:
-        scale = 1.0 / np.sqrt(self.specification.per_feature(variance))
-        values, vectors = top_eigenpairs(self.second * scale[:, None] * scale, self.specification.n_components)
-        return values, vectors, scale
+        scale, k = 1.0 / np.sqrt(self.specification.per_feature(variance)), self.specification.n_components
+        if self.root is None:
+            return *top_eigenpairs(self.second * scale[:, None] * scale, k), scale
+        scaled = self.root * scale[:, None]
+        values, inner = top_eigenpairs(scaled.T @ scaled, k)
+        # Directions with less than the noise, λ < 1, explain nothing, whatever their length.
+        return values, scaled @ (inner / np.sqrt(np.maximum(values, 1.0))), scale
 
     def __call__(self, log_variance: Array) -> tuple[float, Array]:
         """Minus the profile log-likelihood per sample and its gradient."""
@@ -99,7 +105,11 @@ class Profile:
         value = _profile(self.moments, self.specification, variance, energies=self.energies, values=values)
         # Directions with λ > 1 are explained up to the noise, so that a share λ − 1 of their energy is not residual.
         gain = np.maximum(values - 1.0, 0.0)
-        explained = np.array([(gain * (vectors[s] ** 2).sum(axis=0)).sum() for s in self.specification.group_slices])
+        if self.single:
+            explained = vectors**2 @ gain
+        else:
+            groups = self.specification.group_slices
+            explained = np.array([(gain * (vectors[s] ** 2).sum(axis=0)).sum() for s in groups])
         return -value / count, 0.5 * (self.sizes - self.energies / variance + explained)
 
     def at_ratios(self, log_ratios: Array, lower: Array, upper: Array) -> Array:

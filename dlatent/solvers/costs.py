@@ -46,11 +46,11 @@ ROW_CHUNK_BYTES = 32 * MIB
 TASK_SECONDS = 0.003
 FULL_EIGEN = 1500
 """Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
-FACTOR_EVALUATIONS, FACTOR_WORK, FEWEST_EVALUATIONS = 2000, 8e7, 600
-"""Evaluations of a likelihood that look for the best factor analysis of complete data: of D features FACTOR_WORK/D², no
-less than two climbs take (700 to 1,900 up to 200 features measured)."""
+FACTOR_EVALUATIONS, FACTOR_SECONDS = 100, 0.0005
+"""Evaluations of a likelihood that look for the best factor analysis of complete data (45 where starts agree, some
+hundreds where they do not), and seconds of one at least."""
 SEARCH_SECONDS = 9.0
-"""Of that search where entries or views are missing, which ends after so much work."""
+"""Of that search where entries or views are missing, or from sums of rows, which ends after so much work."""
 SOLVES, PARTLY_SOLVES = 500, 3000
 """Solves of the noise variances of several views, where all samples have them all (400 measured) and where not."""
 SOLVED_WIDTH = 150
@@ -192,11 +192,11 @@ def solving_seconds(task: Task, *, every_feature: bool = False) -> float:
     """
     features, partly = task.data.features, len(task.specification.patterns) > 1
     if not task.shared:
-        if task.missing or partly:
+        if task.missing or partly or not every_feature:
             return SEARCH_SECONDS if task.prior == "ml" else 0.0
-        width = features
-        evaluations = min(FACTOR_EVALUATIONS, max(FACTOR_WORK / width**2, FEWEST_EVALUATIONS)) if every_feature else 0.0
-    elif len(task.specification.views) > 1:
+        rank = min(features, task.data.samples)
+        return FACTOR_EVALUATIONS * (FACTOR_SECONDS + (4.0 * rank + features) * rank**2 / GEMM_RATE)
+    if len(task.specification.views) > 1:
         width = min(features + task.columns, SOLVED_WIDTH)
         evaluations = PARTLY_SOLVES if partly else SOLVES
     else:

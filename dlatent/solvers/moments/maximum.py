@@ -121,7 +121,7 @@ def by_factors(middle: Moments, task: Task, report: Report | None) -> Solution:
     floored, variances = with_floors(middle, task)
     history = History(report)
     if len(floored.patterns) == 1:
-        best = factors(middle, floored, history.add, task.random_state)
+        best = factors(middle, floored, history.add, task.random_state, task.tol)
         parameters, converged = best.solution.parameters, best.converged
     else:
         parameters, converged = _by_patterns(middle, floored, variances, history, task)
