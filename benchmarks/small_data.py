@@ -21,7 +21,7 @@ WORDS = {
     "linqs_cora": "linqs_cora", "webkb_cornell": "webkb_cornell", "webkb_texas": "webkb_texas",
 }  # fmt: skip
 FILES = (*IMAGES.values(), *WORDS.values(), "yeast_multilabel")
-PART, LEAST = 10, 5
+PART, LEAST = 20, 5
 """Every so many articles of newsgroups20 are taken, and the words that occur in so many of them."""
 HIDDEN = 0.1
 """The part of the cells that are hidden."""

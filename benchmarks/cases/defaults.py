@@ -60,6 +60,12 @@ class Contest:
                 yield role, name, method
 
 
+UNITS = ("raw", "z-scored", "random")
+TWO = UNITS[:2]
+LOGISTIC = {"PCA, logistic": lambda given: by.logistic(by.principal(given.rows), given)}
+RIDGE = {"ridge": by.ridge, "ridge, z-scored": partial(by.ridge, scaled=True)}
+
+
 def half_labelled(data: str, unit: str, seed: int) -> Given:
     """Half of the rows of each class are labelled."""
     return labelled(data, unit, "half", seed)
@@ -78,6 +84,13 @@ def _scores(*data: str, variants: tuple[str, ...] = ("raw",)) -> Contest:
     )  # fmt: skip
 
 
+def _classes(*data: str) -> Contest:
+    return Contest(
+        data, lambda name, each, seed: labelled(name, "raw", each, seed), by.supervised(), LOGISTIC, by.of_classes,
+        {f"K = {by.K}": by.supervised(by.K)}, variants=("2", "5", "half"),
+    )  # fmt: skip
+
+
 def _densities(model: str, rival: by.Method, name: str, *tried: int) -> Contest:
     settings = {f"K = {k}": by.density(model, k) for k in tried}
     data = ("iris", "wine", "breast_cancer", "diabetes", "yeast_multilabel")
@@ -91,9 +104,6 @@ def _views(model: str) -> Contest:
     )  # fmt: skip
 
 
-UNITS = ("raw", "z-scored", "random")
-TWO = UNITS[:2]
-RIDGE = {"ridge": by.ridge, "ridge, z-scored": partial(by.ridge, scaled=True)}
 CONTESTS: dict[str, Contest] = {
     "units": Contest(
         ("wine", "breast_cancer"), hidden, by.imputed(), {"column means": by.column_means, "PCA": by.iterated_pca},
@@ -103,12 +113,9 @@ CONTESTS: dict[str, Contest] = {
     ),
     "scores": _scores("wine", "breast_cancer", variants=TWO),
     "scores-images": _scores("digits", "orl", "yale", "coil20"),
-    "classes": Contest(
-        ("digits", "orl", "yale", "coil20", "wine", "breast_cancer", "iris", "newsgroups20"),
-        lambda data, each, seed: labelled(data, "raw", each, seed), by.supervised(),
-        {"PCA, logistic": lambda given: by.logistic(by.principal(given.rows), given)}, by.of_classes,
-        {"K = 30": by.supervised(30)}, variants=("2", "5", "half"),
-    ),
+    "classes": _classes("iris", "wine", "breast_cancer", "digits"),
+    "classes-images": _classes("yale", "orl", "coil20"),
+    "classes-words": _classes("newsgroups20"),
     "density-ppca": _densities("PPCA", by.sklearn_pca, "PCA, mle", 2, 8, 20),
     "density-factors": _densities("FactorAnalysis", by.sklearn_factors, "factors, CV", 8),
     "numbers": Contest(
@@ -117,7 +124,7 @@ CONTESTS: dict[str, Contest] = {
     ),
     "labels": Contest(
         ("yeast_multilabel",), half, by.supervised(),
-        {"PCA, logistic": lambda given: by.logistic(by.principal(given.rows), given)}, by.of_labels,
+        LOGISTIC, by.of_labels,
         {f"K = {k}": by.supervised(k) for k in (10, 30)},
     ),
     "views-ppca": _views("CorrespondencePPCA"),

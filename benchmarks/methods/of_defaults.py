@@ -137,7 +137,7 @@ def logistic(space: Any, given: Given) -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
-    machine: Any = LogisticRegression(max_iter=1000)
+    machine: Any = LogisticRegression(solver="newton-cholesky", max_iter=1000)
     machine = machine if given.targets.ndim == 1 else OneVsRestClassifier(machine)
     return machine.fit(space[given.known], given.targets[given.known]).predict_proba(space)
 
@@ -219,9 +219,9 @@ def regressed(k: int | None = None) -> Method:
     """Predictions of SupervisedPPCA fitted to the rows that are known."""
 
     def method(given: Given) -> Any:
-        rows = given.rows[given.known]
+        rows, targets = given.rows[given.known], given.targets[given.known]
         model = dlatent.SupervisedPPCA() if k is None else dlatent.SupervisedPPCA(at_most(k, rows))
-        return model.fit(rows, given.targets[given.known]).predict(given.rows[~given.known])
+        return model.fit(rows, targets[:, 0] if targets.shape[1] == 1 else targets).predict(given.rows[~given.known])
 
     return method
 
