@@ -16,16 +16,19 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.gaussian.dimension import ROUNDING
 from dlatent.gaussian.maxima import LOW, STILL, Maxima
+from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.specification import Maximum, Parameters, Specification
 from dlatent.gaussian.spectral import SMALLEST_FRACTION, Profile
 
 SMALL = 150
 """Features up to which the maximum is polished by Newton steps."""
-CLEAR = 4
-"""Starts that must lead to one maximum for it to be taken for the only one."""
+CLEAR, FEW_CLEAR = 8, 3
+"""Starts that must lead to one maximum for it to be taken for the only one; with more features than SMALL, each of
+which tells of the factors, few."""
 NEWTON_STEPS = 5
 RANDOM_STARTS = 60
+EM_STEPS = 20
 EVALUATIONS = 8e7
 """Of D features there are about EVALUATIONS/D² evaluations, and no less than two climbs take."""
 LOOKED_AT = 5_000_000
@@ -73,7 +76,7 @@ def factors(
         if report is not None:
             report(path[-1])
 
-    options: Any = {"tell": tell, "clear": CLEAR, "tolerance": tolerance}
+    options: Any = {"tell": tell, "clear": CLEAR if len(spread) <= SMALL else FEW_CLEAR, "tolerance": tolerance}
     search = Maxima(profile, lower, upper, EVALUATIONS / len(spread) ** 2, **options)
     starts = (_factored(profile, start) for start in _starts(profile, random_state))
     best = search.search(starts, lambda point: moves(profile, point))
@@ -100,15 +103,19 @@ def _bounds(profile: Profile) -> tuple[Array, Array]:
 
 def _starts(profile: Profile, random_state: Any) -> Iterator[Array]:
     """Log noise variances: those of PPCA of the correlations, fractions of what the other features leave unexplained
-    (Jöreskog), and random ones."""
+    (Jöreskog), random ones, and some that a few EM steps find from random loadings."""
     size, k = len(profile.second), profile.specification.n_components
     values = la.eigvalsh(profile.second)
     yield np.full(size, np.log(max(float(values[: max(size - k, 1)].mean()), 1e-3)))
     if values[0] > 1e-10 * values[-1]:
         yield np.log((1.0 - 0.5 * k / size) / np.diag(la.inv(profile.second)))
     rng = np.random.default_rng(random_state)
-    for _ in range(RANDOM_STARTS):
-        yield np.log(rng.uniform(0.05, 0.95, size))
+    for number in range(CLEAR):
+        yield rng.uniform(np.log(0.01), 0.0, size) if number % 4 > 1 else np.log(rng.uniform(0.05, 0.95, size))
+    for start in random_starts(profile.specification, RANDOM_STARTS, random_state):
+        for _ in range(EM_STEPS):
+            start = em_step(start, profile.moments, profile.specification).parameters
+        yield np.log(start.noise_variance)
 
 
 def random_starts(specification: Specification, count: int, random_state: Any) -> Iterator[Parameters]:
