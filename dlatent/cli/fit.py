@@ -82,8 +82,8 @@ def _fill(command: str, model: Model, parser: Parser) -> None:
 
 
 def counts(text: str) -> list[int]:
-    """Integers of at least 1, separated by commas."""
-    return [positive(part) for part in text.split(",")]
+    """Integers of at least 0, separated by commas."""
+    return [0 if part.strip() == "0" else positive(part) for part in text.split(",")]
 
 
 def _reader(allowed: Allowed) -> Callable[[str], Any]:

@@ -64,7 +64,7 @@ def chosen_components(rule: str | float, values: Array, samples: float, *, most:
             "here one leaves none; give n_components as a number"
         )
     scores = log_evidence(values, samples) if rule == "mle" else -bic(values, samples)
-    return int(np.where(noisy, scores[: len(noisy)], -np.inf).argmax()) + 1
+    return int(np.where(noisy, scores[1 : len(noisy) + 1], -np.inf).argmax()) + 1
 
 
 def explaining(part: float, values: Array) -> int:
@@ -75,14 +75,14 @@ def explaining(part: float, values: Array) -> int:
 def leaving_noise(values: Array, floor: float) -> npt.NDArray[np.bool_]:
     """Which K = 1 … D leave more noise than its floor, and than rounding (D,)."""
     rounding = noise_rounding(len(values), np.arange(1, len(values) + 1)) * values.mean()
-    return np.asarray(_left(values) > np.maximum(floor, rounding))
+    return np.asarray(_left(values)[1:] > np.maximum(floor, rounding))
 
 
 def _left(values: Array) -> Array:
-    """The noise variance that each K = 1 … D leaves: the mean of the other eigenvalues, 0 for K = D (D,)."""
-    count = np.arange(len(values) - 1, -1, -1)
+    """The noise variance that each K = 0 … D leaves: the mean of the other eigenvalues, 0 for K = D (D+1,)."""
+    count = np.arange(len(values), -1, -1)
     # Summed from the small end: a difference from the sum of all would be rounding.
-    after = np.append(np.cumsum(values[:0:-1])[::-1], 0.0)
+    after = np.append(np.cumsum(values[::-1])[::-1], 0.0)
     return np.asarray(np.maximum(after, 0.0) / np.maximum(count, 1))
 
 
@@ -92,21 +92,21 @@ def _positive(variances: Array, values: Array) -> Array:
 
 
 def bic(values: Array, samples: float) -> Array:
-    """The Bayesian information criterion of PPCA with K = 1 … D components (D,), the lower the better.
+    """The Bayesian information criterion of PPCA with K = 0 … D components (D+1,), the lower the better.
 
     −2 log p(X) + (DK − K(K − 1)/2 + D + 1) log N with −2 log p(X) = N [D (log 2π + 1) + Σ_{k≤K} log λ_k +
     (D − K) log σ²] at the maximum.
     """
     size = len(values)
-    ranks = np.arange(1, size + 1)
-    explained = np.cumsum(np.log(_positive(values, values)))
+    ranks = np.arange(size + 1)
+    explained = _from_zero(np.log(_positive(values, values)))
     twice = samples * (size * (LOG_2PI + 1.0) + explained + (size - ranks) * np.log(_positive(_left(values), values)))
     free = np.array([free_numbers(size, int(k), 1) for k in ranks])
     return np.asarray(twice + free * np.log(samples))
 
 
 def log_evidence(values: Array, samples: float) -> Array:
-    """Laplace's approximation of log p(X | K) for K = 1 … D, without what does not depend on K (D,).
+    """Laplace's approximation of log p(X | K) for K = 0 … D, without what does not depend on K (D+1,).
 
     With σ² the mean of the eigenvalues left out, and λ̂ the eigenvalues with σ² in the place of those,
 
@@ -120,16 +120,16 @@ def log_evidence(values: Array, samples: float) -> Array:
     """
     size = len(values)
     noise, values = _positive(_left(values), values), _positive(values, values)
-    ranks, logs = np.arange(1, size + 1), np.log(values)
-    half = (size - ranks + 1) / 2.0
-    prior = np.cumsum(gammaln(half) - half * np.log(np.pi) - np.log(2.0))
+    ranks, logs = np.arange(size + 1), np.log(values)
+    half = np.arange(size, 0, -1) / 2.0
+    prior, explained = _from_zero(gammaln(half) - half * np.log(np.pi) - np.log(2.0)), _from_zero(logs)
     free = size * ranks - ranks * (ranks + 1) / 2.0
     inside, across = _gaps(values)
     # Between components λ̂ = λ, so that a pair has twice the logarithm of its gap, less those of both.
-    both = 2.0 * inside - (ranks - 1) * np.cumsum(logs)
-    inverse = np.array([_inverse_gaps(values[:k], noise[k - 1]) for k in ranks])
+    both = 2.0 * inside - (ranks - 1) * explained
+    inverse = np.array([_inverse_gaps(values[:k], noise[k]) for k in ranks])
     determinant = both + across + (size - ranks) * inverse + free * np.log(samples)
-    likelihood = -0.5 * samples * (np.cumsum(logs) + (size - ranks) * np.log(noise))
+    likelihood = -0.5 * samples * (explained + (size - ranks) * np.log(noise))
     rest = 0.5 * (free + ranks) * LOG_2PI - 0.5 * ranks * np.log(samples)
     return np.asarray(prior + likelihood + rest - 0.5 * determinant)
 
@@ -143,7 +143,7 @@ def noise_eigenvalues(values: Array, samples: int, count: int, *, random_state: 
     Source: Horn (1965), "A rationale and test for the number of factors in factor analysis"; the quantile is from
     Glorfeld (1995), what the components before explain is taken out as by Green et al. (2012).
     """
-    rng, left = np.random.default_rng(random_state), np.append(values.mean(), _left(values))
+    rng, left = np.random.default_rng(random_state), _left(values)
     largest = [_largest_of_noise(samples - k, len(values) - k, rng) for k in range(count)]
     return np.asarray(left[:count] * largest)
 
@@ -165,15 +165,20 @@ def _largest_of_noise(samples: int, features: int, rng: np.random.Generator) -> 
     return float(np.quantile(drawn, QUANTILE))
 
 
+def _from_zero(each: Array) -> Array:
+    """Sums of the first K = 0 … D numbers (D+1,)."""
+    return np.append(0.0, np.cumsum(each))
+
+
 def _gaps(values: Array) -> tuple[Array, Array]:
-    """Σ log(λ_k − λ_j) for each K = 1 … D (D,): over k < j ≤ K, and over k ≤ K < j."""
+    """Σ log(λ_k − λ_j) for each K = 0 … D (D+1,): over k < j ≤ K, and over k ≤ K < j."""
     size = len(values)
     before, after = np.zeros(size), np.zeros(size)
     for k in range(size):
         gaps = np.log(np.maximum(values[k] - values[k + 1 :], NEAREST * values[k]))
         after[k] = gaps.sum()
         before[k + 1 :] += gaps
-    return np.cumsum(before), np.cumsum(after - before)
+    return _from_zero(before), _from_zero(after - before)
 
 
 def _inverse_gaps(kept: Array, noise: float) -> float:

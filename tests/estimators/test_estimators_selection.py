@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import dask.array as da
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from scipy.stats import norm
 from sklearn import decomposition
 from sklearn.datasets import load_wine
 from sklearn.model_selection import KFold, ShuffleSplit, cross_val_score
@@ -20,6 +22,7 @@ from dlatent import (
     CorrespondencePPCA,
     CorrespondenceSupervisedPPCA,
     DataError,
+    DataWarning,
     FactorAnalysis,
     JointViews,
     KernelPPCA,
@@ -33,6 +36,7 @@ from dlatent import (
     select_n_components,
 )
 from dlatent.cli.main import main
+from dlatent.gaussian.missing_entries.incomplete import Hiding, hidden
 from tests.simulators import simulate
 
 SIMULATED = simulate(240, (10, 2), 3, noise=(0.3, 0.3), random_state=2)
@@ -166,6 +170,61 @@ def test_numbers_that_leave_no_noise_are_not_compared(criterion: str) -> None:
     assert np.isnan(found[found.attrs["score"]].values).tolist() == [False, False, False, True, True]
     with pytest.raises(DataError, match="leaves no noise"):
         select_n_components(PPCA(), flat, [4, 5], criterion=criterion)
+
+
+@pytest.mark.parametrize("model", [PPCA(), FactorAnalysis()])
+@pytest.mark.parametrize("criterion", ["held_out", "cross_validation", "bic", "evidence", "parallel"])
+def test_noise_has_no_components(model: Any, criterion: str) -> None:
+    if isinstance(model, PPCA) or criterion not in ("evidence", "parallel"):
+        noise = np.random.default_rng(3).normal(size=(100, 8))
+        assert select_n_components(model, noise, [0, 1, 2], criterion=criterion).attrs["best"] == 0
+
+
+def test_no_components_are_independent_noise() -> None:
+    """About the means of the rows that a fit saw, with their variances, whose mean is the one of PPCA."""
+    (one, other), samples = FOLDS.split(FACTORS).__next__(), len(FACTORS)
+    for model, noise in ((PPCA(), FACTORS[one].var(axis=0).mean()), (FactorAnalysis(), FACTORS[one].var(axis=0))):
+        found = select_n_components(model, FACTORS, [0], criterion="cross_validation", cv=FOLDS)
+        expected = norm.logpdf(FACTORS[other], FACTORS[one].mean(axis=0), np.sqrt(noise)).sum(axis=1).mean()
+        assert found["fold_log_likelihood"].values[0, 0] == pytest.approx(expected, rel=1e-9)
+        free = 12 + np.size(noise)
+        noise = np.full(12, FACTORS.var(axis=0).mean()) if np.size(noise) == 1 else FACTORS.var(axis=0)
+        twice = -2.0 * norm.logpdf(FACTORS, FACTORS.mean(axis=0), np.sqrt(noise)).sum()
+        found = select_n_components(model, FACTORS, [0], criterion="bic")
+        assert found["bic"].item() == pytest.approx(twice + free * np.log(samples), rel=1e-9)
+    hiding = Hiding(0.1, 0)
+    rest = hidden(FACTORS, 0, hiding)
+    cells = np.isnan(rest)
+    found = select_n_components(FactorAnalysis(), FACTORS, [0])
+    each = norm.logpdf(FACTORS, np.nanmean(rest, axis=0), np.nanstd(rest, axis=0))[cells]
+    assert found["held_out_log_likelihood"].item() == pytest.approx(each.mean(), rel=1e-9)
+    with pytest.raises(DataError, match="compared for PPCA"):
+        select_n_components(PPCAMixture(), X, [0, 1])
+
+
+@pytest.mark.parametrize("numbers", [[2, 3], [3, 4], [1, 3, 8], [3]])
+def test_a_best_at_an_edge_of_the_candidates_is_a_warning(numbers: list[int]) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert select_n_components(PPCA(), X, numbers, criterion="evidence").attrs["best"] == 3
+    expected = {3: "largest that was compared, 3", 4: "smallest that was compared, 3"}.get(max(numbers))
+    assert [expected in str(each.message) for each in said] == ([True] if expected and len(numbers) > 1 else [])
+
+
+@pytest.mark.parametrize("criterion", ["held_out", "cross_validation", "evidence"])
+def test_noise_that_differs_between_features_is_that_of_factor_analysis(criterion: str) -> None:
+    loud = X[:, :8] + 2.0 * np.random.default_rng(0).normal(size=(240, 8)) * (np.arange(8) < 3)
+    with pytest.warns(DataWarning, match="FactorAnalysis, with a noise variance for each feature"):
+        select_n_components(PPCA(), loud, range(8), criterion=criterion)
+
+
+def test_held_out_cells_tell_the_planted_number() -> None:
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 12)) + 0.7 * rng.normal(size=(200, 12))
+        found.append(select_n_components(PPCA(), x, range(1, 7)).attrs["best"])
+    assert found.count(3) >= 11
 
 
 def test_noise_has_no_component_above_noise() -> None:

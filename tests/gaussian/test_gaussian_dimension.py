@@ -35,7 +35,7 @@ def minka(values: np.ndarray, samples: int, k: int) -> float:
 @given(st.integers(0, 10_000), st.integers(2, 9), st.integers(10, 1000))
 def test_the_evidence_is_that_of_the_paper(seed: int, size: int, samples: int) -> None:
     values = spectrum(seed, size)
-    expected = [minka(values, samples, k) for k in range(1, size)]
+    expected = [minka(values, samples, k) for k in range(size)]
     np.testing.assert_allclose(log_evidence(values, samples)[:-1], expected, rtol=1e-9)
 
 
@@ -47,7 +47,7 @@ def test_units_do_not_change_what_is_compared(seed: int, size: int, unit: float)
         np.testing.assert_allclose(other - other[0], one - one[0], rtol=1e-7, atol=1e-6)
 
 
-@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("k", [0, 1, 2, 4])
 def test_the_criterion_is_that_of_the_normal_distribution_at_the_maximum(k: int) -> None:
     """Tipping and Bishop's maximum, evaluated as a dense normal distribution."""
     samples, size = 60, 5
@@ -58,7 +58,7 @@ def test_the_criterion_is_that_of_the_normal_distribution_at_the_maximum(k: int)
     covariance = (vectors[:, :k] * (values[:k] - noise)) @ vectors[:, :k].T + noise * np.eye(size)
     twice = -2.0 * multivariate_normal(x.mean(axis=0), covariance).logpdf(x).sum()
     free = size * k - k * (k - 1) / 2 + 1 + size
-    assert bic(values, samples)[k - 1] == pytest.approx(twice + free * log(samples), rel=1e-10)
+    assert bic(values, samples)[k] == pytest.approx(twice + free * log(samples), rel=1e-10)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 9), st.floats(0.01, 0.99))

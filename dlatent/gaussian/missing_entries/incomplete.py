@@ -190,11 +190,12 @@ class Hiding(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Sums over held-out cells, additive: their number, Σ log p(x_ij given the rest of row i), and Σ squared errors."""
+    """Sums over held-out cells, additive, for each set of rows (FOLDS,): their number, Σ log p(x_ij given the rest of
+    row i), and Σ squared errors."""
 
-    cells: float
-    log_likelihood: float
-    squared_error: float
+    cells: Array
+    log_likelihood: Array
+    squared_error: Array
 
 
 class HeldOutRequest(NamedTuple):
@@ -282,7 +283,7 @@ def predicted_cells(
 def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     """How well the held-out cells of a block are predicted from its other cells and its targets; additive."""
     parameters, specification, hiding = request
-    k, sums = parameters.loadings.shape[1], np.zeros(3)
+    k, sums = parameters.loadings.shape[1], np.zeros((3, FOLDS))
     for at in chunks(block.features, k * k + k):
         x, y = block.features[at], None if block.targets is None else block.targets[at]
         rows, columns, values = held_out_cells(x, block.start + at.start, hiding)
@@ -290,7 +291,7 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
         mean, variance = predicted_cells(rest, y, rows, columns, parameters, specification)
         away = values - mean
         known = ~np.isnan(away)
-        away, variance = away[known], variance[known]
-        value = -0.5 * float((LOG_2PI + np.log(variance) + away**2 / variance).sum())
-        sums += (float(len(away)), value, float(away @ away))
-    return HeldOut(*sums.tolist())
+        away, variance, sets = away[known], variance[known], (block.start + at.start + rows[known]) % FOLDS
+        values = -0.5 * (LOG_2PI + np.log(variance) + away**2 / variance)
+        sums += [np.bincount(sets, each, minlength=FOLDS) for each in (np.ones(len(away)), values, away**2)]
+    return HeldOut(*sums)
