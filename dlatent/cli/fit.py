@@ -71,8 +71,9 @@ def _fill(command: str, model: Model, parser: Parser) -> None:
             options = {"type": _reader(about.allowed), "metavar": about.short or None}
         if field.name == "n_components":
             several = command == "choose"
-            help = "latent variables, several numbers with commas between" if several else about.description
-            options = {"type": counts if several else _reader(about.allowed), "metavar": "K", "required": True}
+            help = "latent variables, several numbers with commas between" if several else help
+            required = several or field.default != "auto"
+            options = {"type": counts if several else _reader(about.allowed), "metavar": "K", "required": required}
         parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
     run, particular, common, workers = COMMANDS[command]
     add_cluster(parser, workers)

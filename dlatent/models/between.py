@@ -44,6 +44,9 @@ def related(model: Any, task: FitTask, graph: GraphLike, precision: GraphLike = 
     edges, components = open_between(model, graph, precision, task.source), task.specification.n_components
     delta = UserPrecision() if edges.precision else model.precision
     rank = rank_of(edges, delta)
+    if task.rule == "auto" and 1 < rank <= components:
+        components = rank - 1
+        task = replace(task, specification=replace(task.specification, n_components=components))
     if components >= rank:
         instead = "" if edges.precision else ", or gamma > 0"
         raise DataError(f"n_components is {components}, but Δ has rank {rank}; use fewer{instead}")

@@ -89,10 +89,16 @@ class FactorAnalysis(linear.LinearModel):
     array([0.8, 0.2, 1. , 0.9])
     """
 
-    n_components: int = parameter(
-        default=2,
+    n_components: int | Literal["auto"] = parameter(
+        linear.NUMBER,
+        default="auto",
         kw_only=False,
-        text="K, the number of factors; less than the number of samples, and at most that of features.",
+        text=(
+            "K, the number of factors; less than the number of samples, and at most that of features.  "
+            '"auto" keeps those that the data support: of complete data the components, at most 50, that automatic '
+            "relevance determination leaves on of the correlations in units of what the other features leave of each; "
+            "with missing entries the factors that the prior leaves on of 20."
+        ),
     )
     max_iter: int | None = parameter(default=None, text=MAX_ITER)
     # The planner refuses the other solvers of PPCA, with the reason.

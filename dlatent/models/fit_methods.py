@@ -12,7 +12,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
-from dlatent.models.hyperparameters import COUNT
+from dlatent.models.hyperparameters import COUNT_OR_AUTO
 from dlatent.models.inputs import Data, GraphLike, Mask, PathLike, SampleWeight, TargetsLike
 from dlatent.models.model import Model, available_if
 from dlatent.models.table import opened
@@ -297,8 +297,8 @@ def partial_fit(
     """
     before = getattr(self, "_fit", None)
     source = opened(self, X, dim, before=before)
-    if not COUNT.test(self.n_components):
-        raise DataError(f"n_components is {self.n_components!r}; rows that are added need a number")
+    if not COUNT_OR_AUTO.test(self.n_components):
+        raise DataError(f"n_components is {self.n_components!r}; rows that are added need a number, or 'auto'")
     if self._scaled:
         raise DataError(
             f"scale={vars(self)['scale']!r} needs the spreads of all rows before the first is fitted; with partial_fit "

@@ -27,7 +27,7 @@ FactorSolver = Literal["auto", "covariance", "accelerated_em", "em"]
 KernelSolver = Literal["auto", "memory", "recomputed", "stored", "em"]
 MixtureSolver = Literal["auto", "em"]
 EigenSolver = Literal["auto", "direct", "iterative"]
-Rule = Literal["mle", "bic"]
+Rule = Literal["auto", "mle", "bic"]
 KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Head = Literal["auto", "likelihood"]
@@ -98,6 +98,11 @@ COMPONENTS = replace(
     description=f"{COUNT.description} (PPCA alone chooses it by a rule; compare numbers by select_n_components or "
     "GridSearchCV)",
 )
+COUNT_OR_AUTO = COUNT.or_one_of(
+    "auto",
+    description=f"{COUNT.description}, or 'auto' (PPCA alone chooses it by other rules; compare numbers by "
+    "select_n_components or GridSearchCV)",
+)
 POSITIVE = Allowed("a positive number", lambda value: _is_number(value) and 0 < value < inf, float)
 NOT_NEGATIVE = Allowed("a finite number, not negative", lambda value: _is_number(value) and 0 <= value < inf, float)
 FRACTION = Allowed(
@@ -109,7 +114,7 @@ COUNT_OR_RULE = Allowed(
     lambda text: int(text) if text.isdecimal() else float(text),
 ).or_one_of(
     *get_args(Rule),
-    description="an integer of at least 1, a fraction of the variance above 0 and below 1, 'mle' or 'bic'",
+    description="an integer of at least 1, a fraction of the variance above 0 and below 1, 'auto', 'mle' or 'bic'",
 )
 BANDWIDTH = POSITIVE.or_one_of("median", description="a positive number, or 'median'")
 PRIOR = POSITIVE.or_one_of(*get_args(Prior), description="a positive number, 'auto', 'ml' or 'ard'")

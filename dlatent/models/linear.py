@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,21 @@ from dlatent.fitted.fit import FACTORS, require_room
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Linear, LinearGaussian
 from dlatent.models import cells, row_methods
-from dlatent.models.hyperparameters import model
+from dlatent.models.hyperparameters import COUNT_OR_AUTO, SHARED, model, parameter
 from dlatent.models.inputs import ScoresLike, Seed, require_order
 from dlatent.models.labelled import unwrap
 from dlatent.models.model import Model, attribute
+
+NUMBER = replace(SHARED["n_components"], allowed=COUNT_OR_AUTO, kind='int or "auto"')
+COUNTED = "K, the number of latent variables; less than the number of samples, and at most that of features."
+SUPPORTED = (
+    '"auto" keeps those that the data support, of at most 50, or 20 with missing entries: the ones that automatic '
+    'relevance determination leaves on, as with `prior="ard"`.'
+)
+MANY = (
+    '"auto" takes 50, or as many as there can be, as the prior of the default head keeps more of them from doing harm; '
+    "with missing entries those of 20 that the data support."
+)
 
 
 @attribute
@@ -58,6 +70,10 @@ def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | 
 @model
 class LinearModel(Model[LinearGaussian]):
     """A model x = Wz + μ + ε of one table of samples × features."""
+
+    n_components: int | Literal["auto"] = parameter(
+        NUMBER, default="auto", kw_only=False, text=f"{COUNTED}  {SUPPORTED}"
+    )  # type: ignore[assignment]
 
     n_components_, n_components_effective_ = row_methods.n_components_, row_methods.n_components_effective_
     noise_variance_, at_floor_ = row_methods.noise_variance_, row_methods.at_floor_

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError
@@ -24,6 +24,7 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import Mask, SampleWeight, TargetsLike
+from dlatent.models.linear import COUNTED, MANY, NUMBER, SUPPORTED
 from dlatent.models.table import table_task, warmed, weighted, with_targets
 from dlatent.models.task import FitTask
 
@@ -42,7 +43,7 @@ def check_rule(model: Any) -> None:
 
     Errors: DataError.
     """
-    chosen = not COUNT.test(model.n_components)
+    chosen = not COUNT.test(model.n_components) and model.n_components != "auto"
     if model.row_effects and model.missing == "raise":
         raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
     if model.prior not in ("auto", "ml") and chosen:
@@ -74,7 +75,8 @@ class PPCA(linear.LinearModel):
     References
     ----------
     Tipping and Bishop (1999), "Probabilistic principal component analysis", equations (7)–(8); Minka (2000), "Automatic
-    choice of dimensionality for PCA", for "mle".  Read more in :doc:`/models/ppca`.
+    choice of dimensionality for PCA", for "mle"; Nakajima, Sugiyama, Babacan and Tomioka (2013) for "auto".  Read more
+    in :doc:`/models/ppca`.
 
     Examples
     --------
@@ -87,7 +89,7 @@ class PPCA(linear.LinearModel):
     (200, 1)
     >>> round(float(np.sqrt(model.noise_variance_)), 1)
     0.5
-    >>> PPCA("mle").fit(X).n_components_
+    >>> PPCA().fit(X).n_components_
     1
 
     Missing entries are NaN:
@@ -101,16 +103,16 @@ class PPCA(linear.LinearModel):
     n_components: int | float | Rule = parameter(
         Parameter(
             COUNT_OR_RULE,
-            'int, float or {"mle", "bic"}',
+            'int, float or {"auto", "mle", "bic"}',
             "K, the number of latent variables, or how to choose it; less than the number of samples, and at most that "
-            "of features.  Of complete data it can be chosen from the eigenvalues of their covariance: a fraction of "
-            "the variance above 0 and below 1 takes the fewest components that explain more; with more samples than "
-            'features "mle" takes the largest evidence (Minka), "bic" the smallest criterion (as `bic`).',
+            f"of features.  {SUPPORTED}  Of complete data it can be chosen from all eigenvalues of their covariance, "
+            "too: a fraction of the variance above 0 and below 1 takes the fewest components that explain more; with "
+            'more samples than features "mle" takes the largest evidence (Minka), "bic" the smallest `bic`.',
             option="components",
             letter="k",
             short="K",
         ),
-        default=2,
+        default="auto",
         kw_only=False,
     )  # type: ignore[assignment]
     solver: LinearSolver = parameter(default="auto")
@@ -179,6 +181,7 @@ class SupervisedPPCA(linear.LinearModel):
     True
     """
 
+    n_components: int | Literal["auto"] = parameter(NUMBER, default="auto", kw_only=False, text=f"{COUNTED}  {MANY}")
     solver: LinearSolver = parameter(
         default="auto", text='As in PPCA; "em" is Algorithm 1 or, where samples have no targets, 2, corrected.'
     )

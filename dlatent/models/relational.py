@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -210,6 +210,9 @@ class RelationalSupervisedPPCA(linear.LinearModel):
     (30,)
     """
 
+    n_components: int | Literal["auto"] = parameter(
+        linear.NUMBER, default="auto", kw_only=False, text=f"{linear.COUNTED}  {linear.MANY}"
+    )
     alpha: float = parameter(ALPHA, default=1.0)
     gamma: float = parameter(GAMMA, default=1e-6)
     solver: GraphSolver = parameter(SOLVER, default="auto")

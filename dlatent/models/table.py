@@ -31,6 +31,10 @@ ONLY_DENSE = (
 )
 
 
+MOST, MOST_WITH_HOLES = 50, 20
+"""Components among which "auto" chooses: of complete data, and where each row has a K × K matrix of its own."""
+
+
 def opened(
     model: Any, X: Data, dim: str | None = None, weights: xr.DataArray | None = None, before: Fit | None = None
 ) -> DataSource:
@@ -65,7 +69,10 @@ def table_task(
             "with NaN and say missing='nan'"
         )
     rule = None if COUNT.test(model.n_components) else model.n_components
-    components = _most_components(model.n_components, rule, rows, source)
+    if rule == "auto":
+        components = _most_to_choose(model, rows, source)
+    else:
+        components = _most_components(model.n_components, rule, rows, source)
     views = (View("features", source.shape[1], shared=not diagonal),)
     return task_of(
         model, source, Specification(views, ((0,),), components + int(row_effects), row_effects), fitted_table, rule
@@ -111,6 +118,9 @@ def warmed(task: FitTask, model: Any) -> FitTask:
     start, specification = fit.model.start, task.specification
     shapes = start.loadings.shape, start.noise_variance.shape
     leading = () if task.family is None else task.family.leading
+    if task.rule == "auto":  # of those that the last fit has kept
+        specification = replace(specification, n_components=start.loadings.shape[-1])
+        task = replace(task, specification=specification)
     loadings = (*leading, sum(specification.sizes), specification.n_components)
     wanted = loadings, (*leading, len(specification.group_sizes))
     if shapes != wanted:
@@ -120,6 +130,17 @@ def warmed(task: FitTask, model: Any) -> FitTask:
         )
     units = fit.model.units
     return replace(task, start=start, units=units, scale=units is not None)
+
+
+def _most_to_choose(model: Any, rows: int, source: DataSource) -> int:
+    """The most components of which the data may support some.  Errors: DataError."""
+    if model._missing != "raise" and model._prior != "ard":
+        raise DataError(
+            f"n_components='auto' with missing entries is what prior='ard' leaves, and the prior is {model._prior!r}; "
+            "give a number, or compare numbers by select_n_components"
+        )
+    most = MOST if model._missing == "raise" else MOST_WITH_HOLES
+    return max(min(most, rows - 1, source.shape[1] - 1), 1)
 
 
 def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> int:

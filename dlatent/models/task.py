@@ -51,7 +51,7 @@ from dlatent.models.initial import first_look, in_data_units, in_spreads
 from dlatent.models.inputs import PathLike, outside
 from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import lost_digits, require_sound
-from dlatent.solvers.evidence import with_evidence
+from dlatent.solvers.evidence import supported, switched_on, with_evidence
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.planner import SOLVERS, make_plan
 from dlatent.solvers.solver import Solution, Solver
@@ -186,8 +186,13 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
             solution = solver.fit(limited, plan, shift, session.run, listeners.on_iteration)
             require_sound(solution)
             lost = lost_digits(solution, shift)
+            if task.targets is None and not task.missing and task.rule == "auto" and not task.chosen_first:
+                solution = supported(solution, _count(solution, task))
             if task.prior != "ml" and not task.missing and task.targets is None:
-                solution = _with_prior(solution, task)
+                prior = None if isinstance(task.prior, str) else float(task.prior)
+                solution = with_evidence(solution, _count(solution, task), prior)
+            if task.missing and task.rule == "auto":
+                solution = switched_on(solution)
             if task.units is not None:
                 solution = in_data_units(solution, task)
             if task.weighted:  # of samples solvers count the sum of the weights
@@ -226,12 +231,11 @@ def _with_choices(task: FitTask, plan: Plan, session: Session, choices: dict[str
     return replace(chosen, **choices)
 
 
-def _with_prior(solution: Solution, task: FitTask) -> Solution:
-    """The solution with a prior of the loadings, from the maximum of the likelihood of complete samples."""
+def _count(solution: Solution, task: FitTask) -> float:
+    """Independent samples: their number, the sum of their weights, or the rank of what joins them."""
     weights, relation = task.source.weights, task.relation
     samples = solution.samples if weights is None else weights.sum()
-    count = float(samples if relation is None else relation.rank)
-    return with_evidence(solution, count, None if isinstance(task.prior, str) else float(task.prior))
+    return float(samples if relation is None else relation.rank)
 
 
 def _with_head(fitted: Any, solution: Solution, task: FitTask, session: Session) -> FittedModel:

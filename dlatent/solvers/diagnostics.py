@@ -181,8 +181,8 @@ def advise(
     # In units of the data a component of features with small units would be none.
     unit = np.sqrt(specification.per_feature(np.where(variances > 0.0, variances, variances.mean())))
     size = np.linalg.norm(canonical(parameters, specification).loadings / unit[:, None], axis=0)
-    # A prior switches components off; that is no advice.
-    if task.prior == "ml" and (zero := int((size <= NOTHING * size.max()).sum())):
+    # A prior switches components off, and a choice drops them; that is no advice.
+    if task.prior == "ml" and task.rule != "auto" and (zero := int((size <= NOTHING * size.max()).sum())):
         below = any(at & choice for at, choice in zip(at_floor, chosen, strict=True))
         why = "what they would explain is below the noise floor" if below else f"the data have rank {len(size) - zero}"
         said.append(

@@ -22,19 +22,25 @@ Bayesian matrix factorization", and (2015), "Condition for perfect dimensionalit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg as la
 import scipy.optimize as opt
 
 from dlatent.arrays import Array
+from dlatent.gaussian.dimension import chosen_components
 from dlatent.gaussian.expectation import LOG_2PI
-from dlatent.gaussian.specification import Parameters
-from dlatent.operators.symmetric import triangle
+from dlatent.gaussian.moments import PatternMoments
+from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.operators.symmetric import top_eigenvalues, triangle
 from dlatent.solvers.diagnostics import at_floors
 from dlatent.solvers.solver import Iteration, Solution
 
+ENOUGH = 3
+"""Samples for each feature from which correlations are inverted as they are."""
 SCANNED = 400
 """Noise variances in the first scan."""
 SMALLEST = 1e-12
@@ -108,7 +114,17 @@ def shrunk(
         alone = features * (LOG_2PI + np.log(noise)) + total / noise
         return np.asarray(best_of(each).worth.sum(axis=1) - 0.5 * samples * alone)
 
-    most = total / features
+    noise, height = best_noise(bound, total / features, floor)
+    on = best_of(np.array([noise]))
+    scale = np.sqrt(np.divide(on.length, lengths, out=np.zeros(k), where=lengths > 0.0))
+    first, second = triangle(k)
+    covariance = np.where(first == second, on.spread[first], 0.0)[None]
+    switched = Parameters(parameters.loadings * scale, parameters.mean, np.array([noise]), covariance)
+    return switched, height
+
+
+def best_noise(bound: Callable[[Array], Array], most: float, floor: float) -> tuple[float, float]:
+    """The noise variance, at most that of the features, where a bound is highest, and how high it is there."""
     scan = np.geomspace(max(floor, SMALLEST * most), most, SCANNED)
     best = int(bound(scan).argmax())
     low, high = np.log(scan[max(best - 1, 0)]), np.log(scan[min(best + 1, SCANNED - 1)])
@@ -117,12 +133,81 @@ def shrunk(
     )
     ends = np.array([np.exp(refined.x), scan[best]])
     noise = ends[int(bound(ends).argmax())]
-    on = best_of(np.array([noise]))
-    scale = np.sqrt(np.divide(on.length, lengths, out=np.zeros(k), where=lengths > 0.0))
-    first, second = triangle(k)
-    covariance = np.where(first == second, on.spread[first], 0.0)[None]
-    switched = Parameters(parameters.loadings * scale, parameters.mean, np.array([noise]), covariance)
-    return switched, float(bound(np.array([noise]))[0])
+    return float(noise), float(bound(np.array([noise]))[0])
+
+
+def supported_number(values: Array, samples: float, features: int, total: float, floor: float = 0.0) -> int:
+    """How many of the components with these leading eigenvalues automatic relevance determination leaves on, and no
+    fewer than 1: of N samples of D features, whose variances have the sum `total`."""
+
+    def each(noise: Array) -> Components:
+        return components(noise[:, None], values, samples, features)
+
+    def bound(noise: Array) -> Array:
+        return np.asarray(each(noise).worth.sum(axis=1) - 0.5 * samples * (features * np.log(noise) + total / noise))
+
+    noise, _ = best_noise(bound, total / features, floor)
+    return max(int((each(np.array([noise])).worth > 0.0).sum()), 1)
+
+
+def chosen(rule: str | float, values: Array, samples: float, features: int, most: int, floor: float) -> int:
+    """The number of components that a rule chooses from all eigenvalues, as `chosen_components`."""
+    if rule == "auto":
+        return supported_number(values[:most], samples, features, float(values.sum()), floor)
+    return chosen_components(rule, values, samples, most=most, floor=floor)
+
+
+def supported(solution: Solution, samples: float) -> Solution:
+    """The maximum of the likelihood of complete samples with the components that the data support, from that with the
+    most: components of PCA stay what they are, and the noise has what those that go had explained."""
+    specification, parameters = solution.specification, solution.parameters
+    view, most = specification.views[0], specification.n_components
+    total, floor = solution.total_variance[0] * view.size, float(specification.floors[0])
+    lengths, before = (parameters.loadings**2).sum(axis=0), float(parameters.noise_variance[0])
+    values = lengths + before
+    k = supported_number(values, samples, view.size, total, floor)
+    if k == most:
+        return solution
+    noise = max((total - float(values[:k].sum())) / (view.size - k), floor)
+    scale = np.sqrt(np.maximum(values[:k] - noise, 0.0) / np.maximum(lengths[:k], np.finfo(float).tiny))
+    fewer = Parameters(parameters.loadings[:, :k] * scale, parameters.mean, np.array([noise]))
+
+    def twice(size: int, left: float) -> float:
+        rest = max(total - float(values[:size].sum()), 0.0)
+        return float(np.log(values[:size]).sum() + size + (view.size - size) * np.log(left) + rest / left)
+
+    value = solution.log_likelihood - 0.5 * samples * (twice(k, noise) - twice(most, before))
+    return _replaced(solution, fewer, value, replace(specification, n_components=k))
+
+
+def switched_on(solution: Solution) -> Solution:
+    """The solution without the components that are switched off; one of them stays where all are."""
+    specification, parameters = solution.specification, solution.parameters
+    on = np.asarray(parameters.loadings.any(axis=0))
+    on[-1] |= specification.row_effects
+    on[0] |= not on[: specification.n_components - int(specification.row_effects)].any()
+    fewer = parameters.turned(np.eye(len(on))[:, on])
+    return replace(solution, parameters=fewer, specification=replace(specification, n_components=int(on.sum())))
+
+
+def supported_factors(part: PatternMoments, most: int) -> int:
+    """How many factors the data support, from moments about the mean: components of the correlations in units of what
+    the other features leave of each (Jöreskog's start), where noises are nearly equal.
+
+    Of few samples the correlations are shrunk before they are inverted.  There are no more factors than covariances
+    tell apart, (D − K)² ≥ D + K (Ledermann).
+    """
+    spread = np.sqrt(np.diag(part.gram) / part.samples)
+    varying = spread > 0.0
+    size = int(varying.sum())
+    correlations = (part.gram[np.ix_(varying, varying)] / part.samples) / np.outer(spread[varying], spread[varying])
+    less = 0.0 if part.samples > ENOUGH * size else size / (part.samples + size)
+    inverse = la.pinvh((1.0 - less) * correlations + less * np.eye(size))
+    scale = np.sqrt(np.diag(inverse))
+    scaled = correlations * scale[:, None] * scale
+    most = max(min(most, int(size + 0.5 - 0.5 * np.sqrt(8.0 * size + 1.0))), 1)
+    values = np.maximum(top_eigenvalues(scaled, most), 0.0)
+    return supported_number(values, part.samples, size, float(np.trace(scaled)))
 
 
 def with_evidence(solution: Solution, samples: float, variance: float | None) -> Solution:
@@ -131,12 +216,18 @@ def with_evidence(solution: Solution, samples: float, variance: float | None) ->
     view = solution.specification.views[0]
     total = solution.total_variance[0] * view.size
     parameters, bound = shrunk(solution.parameters, samples, total, float(solution.specification.floors[0]), variance)
-    low, last = at_floors(parameters, solution.specification), solution.history[-1]
+    return _replaced(solution, parameters, bound, solution.specification)
+
+
+def _replaced(solution: Solution, parameters: Parameters, value: float, specification: Specification) -> Solution:
+    """A solution with what followed from it."""
+    low, last = at_floors(parameters, specification), solution.history[-1]
     return replace(
         solution,
         parameters=parameters,
-        log_likelihood=bound,
-        history=(Iteration(1, bound, float("nan"), last.remaining, last.rank),),
+        specification=specification,
+        log_likelihood=value,
+        history=(Iteration(1, value, float("nan"), last.remaining, last.rank),),
         iterations=1,
         at_floor=low,
         advice=tuple(text for text in solution.advice if any(low) or not text.startswith("floor: ")),

@@ -15,7 +15,6 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.gaussian.canonical import canonical
-from dlatent.gaussian.dimension import chosen_components
 from dlatent.gaussian.gram import DualData, DualSolution, DualSpace, dual_data, dual_solution, leading
 from dlatent.gaussian.kernel import KernelRequest, LiftRequest, block_lift, meet_kernel
 from dlatent.gaussian.moments import centred
@@ -44,6 +43,7 @@ from dlatent.solvers.costs import (
     worker_memory,
 )
 from dlatent.solvers.em import em_on_moments
+from dlatent.solvers.evidence import chosen
 from dlatent.solvers.moments.maximum import finished
 from dlatent.solvers.moments.subspace import SubspaceFit, first_directions, grow
 from dlatent.solvers.plan import Plan
@@ -169,7 +169,7 @@ class GramSolver(Solver):
         """One pass for the inner products of all pairs of samples, one for the loadings; the driver holds N² numbers,
         and where they are few, or for textbook EM, all combinations of the samples."""
         data, count, k = task.data, task.data.samples, task.specification.n_components
-        square, exact = 8 * count**2, count <= FULL_EIGEN or task.rule is not None
+        square, exact = 8 * count**2, count <= FULL_EIGEN or task.chosen_first
         worker = worker_memory(task, machine, 8 * data.features * (k + 1), 8 * count * (k + 1))
         # A worker holds its tiles of half of the products until the driver has them.
         worker += paired_memory(data, machine, 2) + square // (2 * machine.workers)
@@ -197,12 +197,13 @@ class GramSolver(Solver):
         """
         count = task.data.samples
         tiles, specification = kernel_tiles(run, Kernel("linear", shift=shift), task), task.specification
-        if task.rule is not None:
+        if task.chosen_first:
+            assert task.rule is not None
             values = top_eigenvalues(centred_kernel(tiles.matrix()) / count, count)
             floor = task.floor_parts[0] * float(values.sum()) / task.data.features
-            most = specification.n_components
-            chosen = chosen_components(task.rule, values, count, most=most, floor=floor)
-            specification = replace(specification, n_components=chosen)
+            most, features = specification.n_components, task.data.features
+            number = chosen(task.rule, values, count, features, most, floor)
+            specification = replace(specification, n_components=number)
         k, data = specification.n_components, data_of(task)
         inside = replace(task, specification=specification.resized((k, *specification.sizes[1:])))
         dual = fit_dual(KernelProducts.of_tiles(tiles), data, inside, report)

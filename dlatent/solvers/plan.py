@@ -219,11 +219,7 @@ class Plan:
             f"solver    {self.solver}: {self.reason}",
             f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {tasks} each; {cache}",
             *self._neighbours(),
-            *(
-                [f"choice    n_components by {task.rule!r}, from all eigenvalues after the first pass"]
-                if task.rule
-                else []
-            ),
+            *([f"choice    n_components by {task.rule!r}, {_choice(task)}"] if task.rule else []),
             *([f"choice    λ of {candidates} by hidden cells, in the first of these passes"] if candidates else []),
             f"reads     about {size(self.bytes_total)} in all",
             f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit, till_pause(self.machine)),
@@ -259,6 +255,13 @@ def _of(limit: int | None, till: str = "") -> str:
 def till_pause(machine: str) -> str:
     """Which part of the memory of a worker a plan may fill, in words; nothing where it is all of it."""
     return " left before Dask pauses it" if machine.startswith("cluster") else ""
+
+
+def _choice(task: Task) -> str:
+    """When a number of components is chosen, and of how many."""
+    if task.chosen_first:
+        return "from all eigenvalues after the first pass"
+    return f"at most {task.specification.n_components}, after the fit"
 
 
 def html_page(text: str) -> str:

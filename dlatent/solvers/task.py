@@ -202,7 +202,8 @@ class Task:
     missing : whether any entry may be missing.
     weighted : whether samples have weights.
     scale : whether features are divided by their spreads, which a pass before the fit finds.
-    rule : how the number of components is chosen, of which the specification then has the most.
+    rule : how the number of components is chosen, of which the specification then has the most; "auto" drops those
+        after the fit that the data do not support.
     targets : those of the samples; `head`, by which density they are fitted.
     between : what is between the samples.
     arrangement : which views the rows of a block have, where the data are several views.
@@ -244,6 +245,12 @@ class Task:
     def shared(self) -> bool:
         """Whether the features of a view share one noise variance."""
         return all(view.shared for view in self.specification.views)
+
+    @property
+    def chosen_first(self) -> bool:
+        """Whether the number of components is chosen before the fit, from all eigenvalues."""
+        by_fit = self.targets is not None or self.missing or (self.shared and not self.textbook)
+        return self.rule is not None and not (self.rule == "auto" and by_fit)
 
     @property
     def columns(self) -> int:

@@ -182,6 +182,64 @@ def test_a_choice_is_the_fit_with_that_number(tmp_path):
     assert (again.n_components, again.n_components_) == ("bic", chosen.n_components_)
 
 
+def test_what_a_default_fit_keeps_is_the_fit_with_that_number(tmp_path):
+    """Of data of any shape, by every solver, with weights, and by rows that are added."""
+    long = simulate(300, (12,), 3, noise=(0.3,), random_state=4).features
+    wide = simulate(60, (400,), 4, noise=(0.5,), random_state=5).features
+    weights = np.random.default_rng(0).integers(0, 3, 300).astype(float)
+    for x, k, solvers in ((long, 3, ("covariance", "krylov")), (wide, 4, ("covariance", "krylov", "gram"))):
+        given = PPCA(k).fit(x)
+        for solver in solvers:
+            found = PPCA(solver=solver).fit(x)
+            assert (found.n_components_, found.n_components) == (k, "auto")
+            np.testing.assert_allclose(found.get_covariance(), given.get_covariance(), atol=1e-6)
+            assert found.log_likelihood_ == pytest.approx(given.log_likelihood_, rel=1e-9)
+            assert found.noise_variance_ == pytest.approx(given.noise_variance_, rel=1e-7)
+            assert found.score(x) * len(x) == pytest.approx(found.log_likelihood_, rel=1e-9)
+    found, given = (PPCA(k).fit(long, sample_weight=weights) for k in ("auto", 3))
+    np.testing.assert_allclose(found.components_, given.components_, atol=1e-9)
+    assert found.log_likelihood_ == pytest.approx(given.log_likelihood_, rel=1e-9)
+    added = PPCA().partial_fit(long[:200]).partial_fit(long[200:])
+    np.testing.assert_allclose(added.components_, PPCA(3).fit(long).components_, atol=1e-9)
+    added.save(tmp_path / "m.zarr")
+    assert load(tmp_path / "m.zarr").n_components_ == 3
+    assert "n_components by 'auto', at most 11, after the fit" in str(PPCA().plan(long))
+
+
+def test_a_default_fit_keeps_what_the_prior_leaves_on():
+    for x in (SETS["wine, scaled"], simulate(40, (90,), 3, noise=(1.0,), random_state=1).features):
+        most = min(50, len(x) - 1, x.shape[1] - 1)
+        assert PPCA().fit(x).n_components_ == PPCA(most, prior="ard").fit(x).n_components_effective_
+        assert PPCA(prior="ard").fit(x).components_.any(axis=1).all()
+    noise = np.random.default_rng(0).standard_normal((100, 10))
+    assert PPCA().fit(noise).n_components_ == 1
+    for model in (PPCA(missing="nan"), SupervisedPPCA(missing="nan")):
+        found = model.fit(X, DATA.targets) if isinstance(model, SupervisedPPCA) else model.fit(X)
+        assert found.n_components_ == found.n_components_effective_ == 3
+        assert found.transform(X).shape == (300, 3)
+    again = PPCA(missing="nan", warm_start=True).fit(X)
+    assert again.fit(X).n_components_ == 3
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_factors_are_counted_in_units_of_their_noise(k):
+    rng = np.random.default_rng(k)
+    x = rng.normal(size=(400, k)) @ rng.normal(size=(k, 15)) + rng.normal(size=(400, 15)) * rng.uniform(0.3, 2.0, 15)
+    found, scaled = FactorAnalysis().fit(x), FactorAnalysis().fit(x * np.geomspace(1e-3, 1e3, 15))
+    assert found.n_components_ == scaled.n_components_ == k
+    assert found.log_likelihood_ == pytest.approx(FactorAnalysis(k).fit(x).log_likelihood_, rel=1e-12)
+    with_holes = np.where(rng.random(x.shape) < 0.1, np.nan, x)
+    assert FactorAnalysis(missing="nan").fit(with_holes).n_components_ == k
+
+
+def test_supervised_models_take_many():
+    x, digit = load_digits(return_X_y=True)
+    found = SupervisedPPCA().fit(x[:900], digit[:900])
+    assert found.n_components_ == 50
+    assert np.mean(found.predict(x[900:]) != digit[900:]) < 0.12
+    assert SupervisedPPCA().fit(SETS["iris"], np.arange(150) % 3).n_components_ == 3
+
+
 def test_the_plan_says_how_the_number_is_chosen():
     x = SETS["wine"]
     plan = PPCA("mle").plan(x)
@@ -195,8 +253,12 @@ def test_the_plan_says_how_the_number_is_chosen():
 REFUSED = {
     "missing entries": (lambda: PPCA(0.9, missing="nan").fit(X), "missing entries compare numbers by select_n_comp"),
     "few samples, mle": (lambda: PPCA("mle").fit(X[:10]), "more samples than features.*select_n_components"),
+    "a prior that switches nothing off": (
+        lambda: PPCA(missing="nan", prior="ml").fit(X),
+        "prior='ard' leaves.*give a number",
+    ),
     "few samples, bic": (lambda: PPCA("bic").fit(X[:8]), "more samples than features.*select_n_components"),
-    "no rule": (lambda: PPCA("aic").fit(SETS["iris"]), "'mle' or 'bic'"),
+    "no rule": (lambda: PPCA("aic").fit(SETS["iris"]), "'auto', 'mle' or 'bic'"),
     "all the variance": (lambda: PPCA(1.0).fit(SETS["iris"]), "above 0 and below 1"),
     "factor analysis": (lambda: FactorAnalysis("bic").fit(SETS["iris"]), "select_n_components or GridSearchCV"),
     "targets": (lambda: SupervisedPPCA(0.9).fit(SETS["iris"], np.arange(150) % 3), "PPCA alone"),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.gaussian.dimension import chosen_components
 from dlatent.gaussian.factor_analysis import factors
 from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments
@@ -25,6 +24,7 @@ from dlatent.solvers.best_maximum import best_of, of_views
 from dlatent.solvers.costs import FULL_EIGEN
 from dlatent.solvers.diagnostics import make_solution
 from dlatent.solvers.em import with_floors
+from dlatent.solvers.evidence import chosen, supported_factors
 from dlatent.solvers.moments.reduced_problem import in_units, solve
 from dlatent.solvers.moments.subspace import Products, SubspaceFit, search
 from dlatent.solvers.solver import History, Report, Solution
@@ -66,17 +66,17 @@ def by_moments(middle: Moments, task: Task, report: Report | None) -> Solution:
     return finished(state, state.space.lifted(state.solution), converged)
 
 
-def with_components(rule: str | float, middle: Moments, task: Task) -> Specification:
-    """The specification of one view with the number of components that a rule chooses, of those that it has at most,
+def with_components(middle: Moments, task: Task) -> Specification:
+    """The specification of one view with the number of components that the rule chooses, of those that it has at most,
     from moments about the mean."""
-    specification = task.specification
+    specification, rule = task.specification, task.rule
+    assert rule is not None
+    if rule == "auto" and not task.shared:
+        return replace(specification, n_components=supported_factors(middle.patterns[0], specification.n_components))
     complete, variances = middle.patterns[0], with_floors(middle, task)[1]
     floor = task.floor_parts[0] * float(variances[0])
-    values = top_eigenvalues(complete.gram / complete.samples, len(complete.gram))
-    most = specification.n_components
-    return replace(
-        specification, n_components=chosen_components(rule, values, complete.samples, most=most, floor=floor)
-    )
+    values, most = top_eigenvalues(complete.gram / complete.samples, len(complete.gram)), specification.n_components
+    return replace(specification, n_components=chosen(rule, values, complete.samples, len(values), most, floor))
 
 
 def gram_products(moments: Moments, specification: Specification) -> Products:

@@ -95,7 +95,7 @@ class CovarianceSolver(Solver):
         elif width <= FULL_EIGEN:
             inside = 4.0 * width**3
         else:
-            inside = 80.0 * width**2 * fresh_directions(k) + (2.0 * width**3 if task.rule is not None else 0.0)
+            inside = 80.0 * width**2 * fresh_directions(k) + (2.0 * width**3 if task.chosen_first else 0.0)
         work = pass_seconds(data, machine, flops, rate) + inside / GEMM_RATE
         plan = replace(plan, passes=1, moved=statistic, solving=solving_seconds(task, every_feature=True))
         if between is None:
@@ -122,8 +122,8 @@ class CovarianceSolver(Solver):
         if task.earlier is not None:
             moments = moments._replace(patterns=add(moments.patterns, task.earlier.patterns))
         middle = centred(moments, task.specification.sizes, task.specification.patterns)
-        if task.rule is not None:
-            task = replace(task, specification=with_components(task.rule, middle, task))
+        if task.chosen_first:
+            task = replace(task, specification=with_components(middle, task))
         if task.textbook:
             solution = em_on_moments(middle, task, report, start=start)
         else:
