@@ -70,6 +70,10 @@ class FittedModel(ABC):
     def summary(self, samples: int) -> Summary:
         """The parameters of a fit to so many samples, as JSON values; lists are tables."""
 
+    def derived(self) -> dict[str, Variable]:
+        """Variables of `result_` that follow from others, so that a saved model has them not."""
+        return {}
+
     def attributes(self, report: Report, passes: int) -> dict[str, Any]:
         """The attributes of `result_`."""
         course = {name: getattr(report, name) for name in ("log_likelihood", "converged", "iterations", "samples")}
@@ -139,6 +143,7 @@ def result(kind: str, fit: Fit) -> xr.Dataset:
     """The arrays of a fit with named dimensions and the coordinates of the data."""
     report, model = fit.report, fit.model
     variables = {name: v for name, v in stored.variables(fit, saved=False).items() if not name.startswith(GRID)}
+    variables |= model.derived()
     along = {name for name, v in variables.items() if name in v.dims or name == "feature_view"}
     used = {dim for name, v in variables.items() if name not in along for dim in v.dims}
     arrays = {name: (v.dims, np.array(v.values)) for name, v in variables.items()}

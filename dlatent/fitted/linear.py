@@ -21,6 +21,7 @@ from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.head import Head, LabelRule
 from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.stack import Stack
+from dlatent.stores.schema import Variable
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,3 +311,13 @@ class JointGaussian(LinearGaussian):
         if list(self.labels.views) != self.views.tolist()[: len(self.view_sizes)]:
             raise StoreError(f"the views are {self.views.tolist()}, and their labels those of {[*self.labels.views]}")
         super().__post_init__()
+
+    @property
+    def explained(self) -> Array:
+        """The share of the variance of each view, the targets last, that each component explains (views, K)."""
+        squares = [(self.parameters.loadings[at] ** 2).sum(axis=0) for at in self.specification.slices]
+        return np.asarray(squares / (self.total_variance * self.specification.sizes)[:, None])
+
+    def derived(self) -> dict[str, Variable]:
+        """The shares of variance."""
+        return {"explained_variance_ratio": Variable(("view", "component"), self.explained)}

@@ -115,6 +115,13 @@ class JointModel(Model[JointGaussian]):
         return self._by_view(self._model.noise.variance)
 
     @property
+    def explained_variance_ratio_(self) -> dict[str, Array]:
+        """dict of ndarray of shape (n_components,): For each view the share of its variance that each component
+        explains: Σ_d W_dk² of the fitted loadings over the total variance of the samples that have the view.  What is
+        left to 1 is noise."""
+        return dict(zip(self.view_names_, self._model.explained, strict=False))
+
+    @property
     def at_floor_(self) -> dict[str, bool]:
         """dict of bool: For each view, whether its noise variance is at its floor."""
         return self._by_view(self._model.noise.at_floor)

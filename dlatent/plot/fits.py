@@ -52,7 +52,7 @@ def history(result: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw the share of the features' total variance that each component explains, and their sum.
+    """Draw the share of the features' total variance that each component explains.
 
     Parameters
     ----------
@@ -64,8 +64,12 @@ def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        The loadings of component k explain Σ_d W_dk²; the noise is in none of the components.
+        The loadings of component k explain Σ_d W_dk²; the noise is in none of the components.  Of one table there is a
+        bar for each component, and their sum so far; of several views a map of views and components, in per cent.
     """
+    dataset = dataset_of(result)
+    if "explained_variance_ratio" in dataset:
+        return _view_shares(dataset["explained_variance_ratio"], axes_or_new(ax))
     loadings = variable(result, "loadings")
     features = int(loadings.notnull().any("component").sum())  # cells of a grid that are none are NaN
     shares = component_variances(result) / (float(variable(result, "total_variance").values[0]) * features)
@@ -75,6 +79,19 @@ def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
     axes.plot(places, np.cumsum(shares), color="0.3", marker="o", markersize=4, label="up to here")
     axes.set_ylim(0, None)
     return labelled(axes, "component", "share of the total variance", whole_numbers=True, legend=True)
+
+
+def _view_shares(shares: xr.DataArray, axes: Axes) -> Axes:
+    """The map of views and components."""
+    percent = 100.0 * shares.values
+    image = axes.imshow(percent, cmap="Blues", vmin=0.0, aspect="auto")
+    axes.figure.colorbar(image, ax=axes, label="% of the variance of the view")
+    for (view, component), value in np.ndenumerate(percent):
+        dark = value > 0.6 * percent.max()
+        axes.text(component, view, f"{value:.0f}", ha="center", va="center", color="white" if dark else "0.2")
+    axes.set_xticks(range(percent.shape[1]), shares["component"].values.tolist())
+    axes.set_yticks(range(len(percent)), shares["view"].values.tolist())
+    return labelled(axes, "component", "view")
 
 
 def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes:

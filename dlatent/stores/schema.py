@@ -137,7 +137,7 @@ REGISTRY = {name: (tuple(dims.split()), kind) for name, dims, kind, _ in VARIABL
 """The dimensions of each variable, and the kind of its values."""
 
 RESULTS = {name for variable, (dims, _) in REGISTRY.items() for name in (variable, *dims)} - {"sample", "feature"}
-RESULTS |= {"component_2", "pattern", "pattern_of", "covariance", "has"}
+RESULTS |= {"component_2", "pattern", "pattern_of", "covariance", "has", "explained_variance_ratio"}
 """Names of variables and dimensions of results, which no dimension of data may have beside them."""
 
 UNITS = {

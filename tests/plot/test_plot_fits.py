@@ -35,6 +35,23 @@ def test_explained_variance_leaves_the_noise_out(model, data) -> None:
     assert plot.explained_variance(model.result_).patches[0].get_height() == heights[0]
 
 
+def test_the_variance_of_views_is_a_map_of_views_and_components(data) -> None:
+    rows = np.arange(len(data))
+    views = {"first": data.values[:, :5], "second": data.values[:, 5:]}
+    model = dlatent.CorrespondencePPCA(2).fit(views, correspondence=np.column_stack([rows, rows]))
+    shares = model.explained_variance_ratio_
+    for name, x in views.items():
+        np.testing.assert_allclose(shares[name], (model.components_[name] ** 2).sum(axis=1) / np.var(x, axis=0).sum())
+    table = model.result_["explained_variance_ratio"]
+    assert table.dims == ("view", "component")
+    np.testing.assert_array_equal(table.sel(view="second"), shares["second"])
+    for given in (model, model.result_):
+        axes = plot.explained_variance(given)
+        np.testing.assert_allclose(axes.images[0].get_array(), 100 * np.array([shares["first"], shares["second"]]))
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]
+        assert len(axes.texts) == 4
+
+
 def test_the_spectrum_is_that_of_the_covariance(model, data) -> None:
     eigenvalues = np.linalg.eigvalsh(np.cov(data.values.T, bias=True))[::-1]
     axes = plot.spectrum(model, chosen=2)
