@@ -102,6 +102,8 @@ def _model(command: str, arguments: argparse.Namespace) -> Any:
     method = getattr(model, command, None)
     if method is None:
         raise DataError(f"{kind}, which {LACKING[command]}")
+    if command == "impute" and views is not None:
+        raise DataError(f"{kind}, whose views are filled in together: use its impute in Python")
     for option, takes, why in (
         ("view", views is not None, "which has no views"),
         ("labels", hasattr(model, "target_components_"), "which has no labels"),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitted.linear import JointGaussian, SharedNoise
-from dlatent.models import target_methods, view_methods, view_target_methods
+from dlatent.models import target_methods, view_impute, view_methods, view_target_methods
 from dlatent.models.factor_analysis import MAX_ITER, NOISE_FLOOR
 from dlatent.models.hyperparameters import (
     FactorSolver,
@@ -78,7 +78,7 @@ class JointModel(Model[JointGaussian]):
     fit_transform, transform, posterior = view_methods.fit_transform, view_methods.transform, view_methods.posterior
     score_samples, score = view_methods.score_samples, view_methods.score
     reconstruct, inverse_transform = view_methods.reconstruct, view_methods.inverse_transform
-    get_covariance = view_methods.get_covariance
+    get_covariance, impute = view_methods.get_covariance, view_impute.impute
 
     def _by_view(self, values: npt.NDArray[Any]) -> dict[str, Any]:
         """Noise variances, or what is known of each, by view: one of all features, or an array."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -280,26 +280,39 @@ def mapped(
         return map_rows(data, rows, known, run, columns=columns, names=names, name=name, **axis)
     if run.out is not None:
         raise DataError("out is for the scores of one view without targets; others come in memory")
+    values = np.empty(len(samples.table) if names is None else (len(samples.table), len(names)))
+    deliver(model, samples, function, run.client, values.__setitem__)
+    labels = {} if names is None else {columns: names}
+    dims = ("sample",) if names is None else ("sample", columns)
+    return xr.DataArray(values, dims=dims, coords={**labels, **row_places(model, samples)}, name=name)
+
+
+def deliver(
+    model: Joint, samples: JointSamples, function: PartsFunction, client: Where,
+    take: Callable[[Table, Array], None], *, holes: bool = False,
+) -> None:  # fmt: skip
+    """Give `take` the results of a function of joint samples, some at a time that have the same views, with the numbers
+    of the samples; with `holes` entries may be missing."""
     sources, table = samples
-    numbers, source = _numbers(model, samples), joint(sources, table)
+    fitted, numbers, source = model._model, _numbers(model, samples), joint(sources, table, holes=holes)
     about = arrangement(source, numbers, fitted.specification.sizes)
     patterns = tuple(tuple(numbers[view] for view in pattern) for pattern in source.patterns)
     request = JointRequest(function, fitted.parameters, fitted.specification, patterns, about)
-    local = "serial" if source.in_memory else run.client
-    values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
+    local = "serial" if source.in_memory else client
 
-    def take(pieces: tuple[tuple[int, Array], ...]) -> None:
+    def placed(pieces: tuple[tuple[int, Array], ...]) -> None:
         for start, piece in pieces:
-            values[source.order[start : start + len(piece)]] = piece
+            take(source.order[start : start + len(piece)], piece)
 
     grids: dict[str | None, Grid | None] = {name: each.labels.grid for name, each in sources.items()}
     with connect(source, client=local, cache_bytes=0) as session, shown(session, "joint rows"), cells_named(grids):
-        session.deliver(Pass(_placed_results, request, name="joint rows"), take)
-    places = enumerate(name for name in sources if name in view_names(model))
-    coordinates = {f"row_{name}": ("sample", table[:, at]) for at, name in places}
-    labels = {} if names is None else {columns: names}
-    dims = ("sample",) if names is None else ("sample", columns)
-    return xr.DataArray(values, dims=dims, coords={**labels, **coordinates}, name=name)
+        session.deliver(Pass(_placed_results, request, name="joint rows"), placed)
+
+
+def row_places(model: Joint, samples: JointSamples) -> dict[str, tuple[str, Table]]:
+    """The coordinates of joint samples: their rows in each view of the model."""
+    places = enumerate(name for name in samples.sources if name in view_names(model))
+    return {f"row_{name}": ("sample", samples.table[:, at]) for at, name in places}
 
 
 def _placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Array], ...]:

@@ -87,12 +87,13 @@ class JointRows(Rows):
     """Samples `[start, stop)`, which have the same views: rows of each of them, side by side.
 
     `refuse_zero_rows` names the views in which no row may be all zeros; `computed` tells whether an engine computes
-    what does not lie in memory, of all blocks of the joint samples alike.
+    what does not lie in memory, of all blocks of the joint samples alike; with `holes` NaN is a missing entry.
     """
 
     views: tuple[ViewRows, ...]
     refuse_zero_rows: tuple[str, ...]
     computed: bool
+    holes: bool = False
 
     @property
     def collection(self) -> tuple[Any, ...] | None:
@@ -126,11 +127,12 @@ class JointRows(Rows):
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Rows in this process's memory travel by value, without the blocks that they are rows of."""
         views = tuple(view.by_value() for view in self.views)
-        return JointRows, (self.start, self.stop, self.nbytes, views, self.refuse_zero_rows, self.computed)
+        about = self.refuse_zero_rows, self.computed, self.holes
+        return JointRows, (self.start, self.stop, self.nbytes, views, *about)
 
     def _joined(self, parts: list[Features]) -> Features:
         for view, x in zip(self.views, parts, strict=True):
-            _check(view, x, zero_rows=view.name not in self.refuse_zero_rows)
+            _check(view, x, zero_rows=view.name not in self.refuse_zero_rows, holes=self.holes)
         if len(parts) == 1:
             return parts[0]
         if not any(isinstance(x, sp.csr_array) for x in parts):
@@ -145,13 +147,14 @@ def _without_collection(piece: RowPiece) -> RowPiece:
     return piece if lighter is None else piece._replace(source=lighter())
 
 
-def _check(view: ViewRows, x: Features, *, zero_rows: bool) -> None:
+def _check(view: ViewRows, x: Features, *, zero_rows: bool, holes: bool) -> None:
     """Refuse what no model can use, by the names that the user knows it by."""
-    bad = first_bad_entry(x)
+    bad = first_bad_entry(x, holes=holes)
     if bad is not None:
+        mend = "a sample may lack a view, but no single entries of it: fill or remove them"
         raise DataError(
-            f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; a sample may lack a "
-            "view, but no single entries of it: fill or remove them",
+            f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; "
+            + ("make it NaN if it is missing, or correct it" if holes else mend),
             column=bad.column,
             view=view.name,
         )
@@ -195,12 +198,13 @@ def joint(
     *,
     block_bytes: int | None = None,
     refuse_zero_rows: Iterable[str] = (),
+    holes: bool = False,
 ) -> JointSource:
     """Join views by a table (samples, views) of their rows, −1 where a sample lacks the view.
 
     Law: each row that the table names is loaded once a pass.  A block holds samples of one pattern in the order of
     the rows of its first view, whose blocks are not split but for size; it has about `block_bytes` (None: as `open`).
-    `refuse_zero_rows` names the views in which no row may be all zeros.
+    `refuse_zero_rows` names the views in which no row may be all zeros; with `holes` NaN is a missing entry.
     """
     refused = tuple(refuse_zero_rows)
     sources, has = list(views.values()), table >= 0
@@ -226,7 +230,7 @@ def joint(
             rows = table[order[start + first : start + last]]
             parts = tuple(ViewRows.of(list(views)[view], sources[view], rows[:, view]) for view in pattern)
             size = int((last - first) * one)
-            blocks.append(JointRows(start + first, start + last, size, parts, refused, computed))
+            blocks.append(JointRows(start + first, start + last, size, parts, refused, computed, holes))
     loads = sum(len(view.pieces) for block in blocks for view in block.views)
     rereads = loads / sum(len(source.blocks) for source in sources)
     return JointSource(

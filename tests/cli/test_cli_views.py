@@ -150,4 +150,7 @@ def test_views_must_be_named(run, folder: Path, model: Path, tmp_path: Path) -> 
     ended = run("reconstruct", model, folder / "image.zarr", "--from", "a", "--to", "b", *out)
     assert ended.status == 3
     assert "no views to reconstruct" in ended.err
+    ended = run("impute", tmp_path / "m.zarr", folder / "image.zarr", *out)
+    assert ended.status == 3
+    assert "views are filled in together" in ended.err
     assert not (tmp_path / "z.zarr").exists()

@@ -26,7 +26,8 @@ from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries.entries import Posterior, posterior, weights_of
 from dlatent.gaussian.missing_entries.observed import Observed, chunks, observed, stacked
-from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.gaussian.specification import Parameters, Specification, View
+from dlatent.gaussian.views import Parts
 from dlatent.operators.symmetric import packed_squares, triangle
 
 FOLDS = 10
@@ -132,6 +133,20 @@ def imputed(x: Features, y: Array | None, parameters: Parameters, specification:
         filled[x.tocoo().coords] = x.data
         return filled
     return np.where(np.isnan(x), filled, x)
+
+
+def views_imputed(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification, *, every: bool
+) -> Array:
+    """Rows of the views of a pattern side by side, or of `every` view, with every missing entry replaced by its mean
+    given the observed ones of all views."""
+    rows = np.full((parts[0].shape[0], len(parameters.mean)), np.nan)
+    for x, view in zip(parts, pattern, strict=True):
+        rows[:, specification.slices[view]] = x
+    noise = specification.per_feature(parameters.noise_variance)
+    table = Specification((View("all", len(noise), shared=False),), ((0,),), specification.n_components)
+    filled = imputed(rows, None, parameters._replace(noise_variance=noise), table)
+    return filled if every else np.hstack([filled[:, specification.slices[view]] for view in pattern])
 
 
 def graph_imputed(x: Features, near: Array | None, parameters: Parameters, specification: Specification) -> Array:
