@@ -315,7 +315,7 @@ class JointGaussian(LinearGaussian):
     @property
     def explained(self) -> Array:
         """The share of the variance of each view, the targets last, that each component explains (views, K)."""
-        squares = [(self.parameters.loadings[at] ** 2).sum(axis=0) for at in self.specification.slices]
+        squares = [(self.start.loadings[at] ** 2).sum(axis=0) for at in self.specification.slices]
         return np.asarray(squares / (self.total_variance * self.specification.sizes)[:, None])
 
     def derived(self) -> dict[str, Variable]:

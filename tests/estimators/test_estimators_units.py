@@ -93,6 +93,8 @@ def test_views_come_back_in_their_units(name):
     left, right = (each.std(axis=0, ddof=1) for each in views(X).values())
     volume = 178 * np.log(left).sum() + 150 * np.log(right).sum()
     assert scaled.log_likelihood_ == pytest.approx(plain.log_likelihood_ - volume, rel=1e-7)
+    for view, shares in scaled.explained_variance_ratio_.items():
+        np.testing.assert_allclose(shares, plain.explained_variance_ratio_[view], rtol=1e-4, atol=1e-6)
     found = scaled.reconstruct(X[:, :6], "left", "right")
     expected = plain.reconstruct(X[:, :6] / left, "left", "right") * right
     np.testing.assert_allclose(found / right, expected / right, rtol=1e-3, atol=1e-3)
@@ -237,3 +239,12 @@ def test_neighbours_are_those_of_standardised_features(tmp_path):
     np.testing.assert_array_equal(d.load(tmp_path / "model.zarr").transform(X), scaled.transform(X))
     both = d.CorrespondenceLLE(n_neighbors=12, scale="spread").fit([X[:, :6], X[:, 6:]], correspondence=VIEWS[:90])
     assert both.reconstruct(X[:5, :6], 0, 1).std(axis=0).max() > 10  # proline is in hundreds
+
+
+def test_numbers_are_predicted_from_features_in_any_unit():
+    y = X @ np.geomspace(1.0, 1e-3, 13) + np.random.default_rng(0).normal(size=178)
+    units = 10.0 ** np.random.default_rng(1).uniform(-3, 3, 13)
+    here, there = (d.SupervisedPPCA(3, scale="spread").fit(rows, y) for rows in (X, X * units))
+    np.testing.assert_allclose(here.predict(X), there.predict(X * units), rtol=1e-6)
+    plain = d.SupervisedPPCA(3).fit(X / SPREAD, y)
+    np.testing.assert_allclose(here.predict(X), plain.predict(X / SPREAD), rtol=1e-6)
