@@ -28,9 +28,8 @@ NOTHING = 1e-6
 """Differences below this are rounding."""
 UP = ("NMI", "R²", "macro F1", "ARI", "log-likelihood a row")
 """Measures of which more is better; of the others less is."""
-MISFIT = "MisfitWarning"
 HELPS = re.compile(r"\b(?!zero_rows\b)[a-z_]+=")
-"""What a warning must have to say that a default does not suit the data: this kind, or a setting that helps."""
+"""What a warning must have to say that a default does not suit the data: a setting that helps, as `scale=True`."""
 ROLES = ("default", "rival", "setting", "reference")
 
 
@@ -249,7 +248,7 @@ def summarise(rows: list[Row]) -> Summary:
     )  # fmt: skip
     about = (
         f"Means and standard errors over paired splits; less is better but for {', '.join(UP)}.  Behind: by more than "
-        f"two standard errors or on every split, and most fits gave no {MISFIT} and no warning that names a setting."
+        f"two standard errors or on every split, and most fits gave no warning that names a setting."
     )
     told_of = markdown(("contest", "data", "variant", "warning", "splits", "text"), warned)
     parts = [markdown(headers, lines), about, told_of if warned else "", not_run(rows)]
@@ -258,8 +257,7 @@ def summarise(rows: list[Row]) -> Summary:
 
 def _helpful(said: Row) -> int:
     """On how many splits a warning said that the default does not suit the data."""
-    named = [said["kind"] == MISFIT or HELPS.search(text) is not None for text in said["texts"]]
-    return sum(named) if said["kind"].endswith("Warning") else 0
+    return sum(HELPS.search(text) is not None for text in said["texts"]) if said["kind"].endswith("Warning") else 0
 
 
 def level(ahead: Any) -> bool:

@@ -71,8 +71,9 @@ def test_a_rival_without_a_figure_does_not() -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "splits", "excused"),
     [
-        (MisfitWarning, "reconstructions will exaggerate", 3, True),
-        (MisfitWarning, "reconstructions will exaggerate", 2, False),
+        (MisfitWarning, "few samples have every view; pass n_components=3", 3, True),
+        (MisfitWarning, "few samples have every view; pass n_components=3", 2, False),
+        (MisfitWarning, "reconstructions will exaggerate; try another number of components", 5, False),
         (DataWarning, "the units of the features differ; pass scale=True", 5, True),
         (DataWarning, "feature 3 has one value wherever it is observed, and says nothing: drop it", 5, False),
         (DataWarning, "1 row is all zeros, and fitted so; see where it is with zero_rows='raise'", 5, False),
