@@ -106,7 +106,7 @@ class Profile:
         # Directions with λ > 1 are explained up to the noise, so that a share λ − 1 of their energy is not residual.
         gain = np.maximum(values - 1.0, 0.0)
         if self.single:
-            explained = vectors**2 @ gain
+            explained = np.ascontiguousarray(gain * vectors**2).sum(axis=1)
         else:
             groups = self.specification.group_slices
             explained = np.array([(gain * (vectors[s] ** 2).sum(axis=0)).sum() for s in groups])

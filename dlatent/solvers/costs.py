@@ -46,9 +46,9 @@ ROW_CHUNK_BYTES = 32 * MIB
 TASK_SECONDS = 0.003
 FULL_EIGEN = 1500
 """Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
-FACTOR_EVALUATIONS, FACTOR_SECONDS = 100, 0.0005
-"""Evaluations of a likelihood that look for the best factor analysis of complete data (45 where starts agree, some
-hundreds where they do not), and seconds of one at least."""
+FACTOR_EVALUATIONS, FACTOR_SECONDS = 60, 0.001
+"""Evaluations of a likelihood that look for the best factor analysis of complete data (20 to 70 where starts agree,
+some hundreds where not), and seconds of one at least."""
 SEARCH_SECONDS = 9.0
 """Of that search where entries or views are missing, or from sums of rows, which ends after so much work."""
 SOLVES, PARTLY_SOLVES = 500, 3000

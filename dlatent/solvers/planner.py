@@ -38,7 +38,7 @@ def make_plan(task: Task, machine: Resources, solvers: Mapping[str, Solver] = SO
     usable = [plan for plan in wanted if _filled(plan) <= 1.0]
     if not usable:
         raise PlanError(_refusal(task, machine, wanted, solvers))
-    best, after, before = min(usable, key=lambda plan: plan.seconds), int(task.head == "auto"), int(task.scale)
+    best, after, before = min(usable, key=_cost), int(task.head == "auto"), int(task.scale)
     reads = best.reads and best.reads + after
     if before:  # which reads the data, and keeps none of them
         reads = before + (reads or (1 if best.cached else best.passes + after))
@@ -61,6 +61,11 @@ def _why_not(solver: Solver, task: Task, asked: Mapping[str, str]) -> str | None
     return solver.misfit(task)
 
 
+def _cost(plan: Plan) -> float:
+    """Seconds by which solvers are compared; of views not those of a search that only one of them makes."""
+    return plan.seconds if plan.task.arrangement is None else plan.work
+
+
 def _filled(plan: Plan) -> float:
     """The part of its limit, of a worker or of the driver, that a plan needs."""
     machine = plan.resources
@@ -76,8 +81,8 @@ def _reason(best: Plan, plans: Mapping[str, Plan]) -> str:
     if len(plans) == 1:
         return "entries may be missing in any place" if best.task.missing else "the only one for these data"
     others = [plan for plan in plans.values() if plan is not best]
-    smaller = " and ".join(f"{plan.seconds:.2g} s by {plan.solver}" for plan in others if _filled(plan) <= 1.0)
-    said = [f"estimated cost {best.seconds:.2g} s against {smaller}"] if smaller else []
+    smaller = " and ".join(f"{_cost(plan):.2g} s by {plan.solver}" for plan in others if _filled(plan) <= 1.0)
+    said = [f"estimated cost {_cost(best):.2g} s against {smaller}"] if smaller else []
     said += [
         f"{plan.solver} would need {size(max(plan.worker_memory, plan.driver_memory))}, which does not fit"
         for plan in others
