@@ -72,6 +72,26 @@ def test_the_maximum_has_no_gradient_and_is_not_below_that_of_others(seed):
     assert found.solution.log_likelihood >= other.score(x) * len(x) - 1e-7
 
 
+def test_with_fewer_rows_than_features_the_maximum_is_that_of_the_dense_likelihood():
+    x = rows(n=20, width=40)
+    found = factors(moments_of(x), specified(40, floor=1e-3))
+    centred, best = x - x.mean(axis=0), found.solution.parameters
+    dense = oracles.log_densities(oracles.dense(best, (1,) * 40), centred).sum()
+    assert found.solution.log_likelihood == pytest.approx(dense, rel=1e-10)
+    inside = best.noise_variance > 2e-3
+    assert inside.sum() > 30
+    assert abs(oracles.score_vector(best, specified(40), centred)[-40:][inside]).max() < 1e-5
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-9])
+def test_the_tolerance_is_a_distance_from_the_maximum(tolerance):
+    moments, wide = moments_of(rows(n=100, width=160)), specified(160)
+    best, found = factors(moments, wide), factors(moments, wide, tolerance=tolerance)
+    height = best.solution.log_likelihood
+    assert height - found.solution.log_likelihood <= tolerance * abs(height)
+    assert len(found.path) < len(best.path)
+
+
 def test_the_likelihood_rises_on_the_way():
     seen = []
     found = factors(moments_of(rows()), specified(), seen.append)
