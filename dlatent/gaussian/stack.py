@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_expit, log_softmax
+from scipy.special import log_expit, log_softmax, logsumexp
 
 from dlatent.arrays import Array, Features, Integers
-from dlatent.gaussian.classes import FOLDS, ClassSums, LinearRule, discriminants, logistic, softmax
+from dlatent.gaussian.classes import FOLDS, ClassSums, discriminants, logistic, softmax
 from dlatent.gaussian.head import ROWS, LabelledRows, regressions
 
 WEIGHT_STEPS, SMALL = 1000, 1e-9
@@ -132,21 +132,31 @@ def stacking_weights(log_probabilities: Array) -> Array:
     return weights
 
 
+def mixed(log_probabilities: Array, weights: Array) -> Array:
+    """The logarithm of the mean of rules with weights (M,), by what each says of rows (M, n)."""
+    return np.asarray(logsumexp(log_probabilities, axis=0, b=weights[:, None]))
+
+
 def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Stack:
     """Normal classes with one covariance in each space; and any linear rule in that in which labels that are left out
-    are most probable, where each class has rows enough to leave some out."""
-    codes, rules = spaces.codes(rows.targets), list[tuple[LinearRule, Array, bool]]()
-    each = spaces.each(rows.scores)
-    for sums, (root, unit, space) in zip(rows.sums, each, strict=True):
-        rules.append((discriminants(sums, space, codes, shares), root, unit))
+    are most probable, where each class has rows enough to leave some out, and these are then more probable by more than
+    two standard errors."""
+    codes, each = spaces.codes(rows.targets), spaces.each(rows.scores)
+    rules = [discriminants(sums, at[2], codes, shares) for sums, at in zip(rows.sums, each, strict=True)]
+    said = np.array([rule.left_out for rule in rules])
+    weights = stacking_weights(said)
     if np.bincount(codes, minlength=len(spaces.table)).min() >= FOLDS:
-        root, unit, space = each[int(np.argmax([rule.left_out.mean() for rule, _, _ in rules]))]
-        rules.append((softmax(space, codes, len(spaces.table)), root, unit))
-    weights = stacking_weights(np.array([rule.left_out for rule, _, _ in rules]))
+        best = each[int(said.mean(axis=1).argmax())]
+        linear = softmax(best[2], codes, len(spaces.table))
+        more = np.vstack([said, linear.left_out])
+        wider = stacking_weights(more)
+        gain = mixed(more, wider) - mixed(said, weights)
+        if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)):
+            rules, each, weights = [*rules, linear], [*each, best], wider
     return Stack(
-        np.array([root @ rule.coefficients for rule, root, _ in rules]),
-        np.array([rule.offsets for rule, _, _ in rules]),
-        np.array([root * unit for _, root, unit in rules]),
+        np.array([root @ rule.coefficients for rule, (root, _, _) in zip(rules, each, strict=True)]),
+        np.array([rule.offsets for rule in rules]),
+        np.array([root * unit for root, unit, _ in each]),
         np.repeat(weights[:, None], len(shares), axis=1),
         classes=True,
     )

@@ -130,9 +130,10 @@ def predict_proba(
     probable.  Four rules take each class for normal, all with one covariance V, as in linear discriminant analysis,
     with priors of m_c and V by evidence; u_m is the score E[z|x] as it is or in the metric of the features, and either
     of them as it is or scaled to length 1.  τ ≤ 1 makes samples that are left out most probable, too, and π_c is the
-    fraction of the labelled samples that a class has.  Where each class has five of these or more, the fifth rule is
-    multinomial logistic regression.  Each of several labels has weights of its own for three logistic regressions: on
-    scores, on scores of length 1, and on what a linear regression on scores and features says of it (see `predict`).
+    fraction of the labelled samples that a class has.  Where each class has five of these or more, and samples that are
+    left out are then clearly more probable, the fifth rule is multinomial logistic regression.  Each of several labels
+    has weights of its own for three logistic regressions: on scores, on scores of length 1, and on what a linear
+    regression on scores and features says of it (see `predict`).
 
     With `head="likelihood"` it is Bayes' rule with the densities of the model, p(c | x) ∝ π_c p(x | y = t_c) with
     t_c the code of a class; a label is p(1 | x) ∝ N(1 | E[y|x], Var[y|x]), beside the density of 0.
