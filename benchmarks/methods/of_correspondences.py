@@ -62,21 +62,22 @@ def ppca(x: Array, y: Array, known: npt.NDArray[np.int64], k: int) -> tuple[Arra
     """CorrespondencePPCA."""
     from dlatent import CorrespondencePPCA
 
-    return _fitted(CorrespondencePPCA(k, zero_rows="keep", tol=1e-7), x, y, known)
+    return _fitted(CorrespondencePPCA(k, zero_rows="keep", tol=1e-7, head="likelihood"), x, y, known)
 
 
 def ppca_without_noise(x: Array, y: Array, known: npt.NDArray[np.int64], k: int) -> tuple[Array, Array]:
     """CorrespondencePPCA in the limit of no noise, the PCA of the paper."""
     from dlatent import CorrespondencePPCA
 
-    return _fitted(CorrespondencePPCA(k, noise="zero", zero_rows="keep", tol=1e-7), x, y, known)
+    return _fitted(CorrespondencePPCA(k, noise="zero", zero_rows="keep", tol=1e-7, head="likelihood"), x, y, known)
 
 
 def factor_analysis(x: Array, y: Array, known: npt.NDArray[np.int64], k: int) -> tuple[Array, Array]:
     """CorrespondenceFactorAnalysis; features that never vary have a floor of their own."""
     from dlatent import CorrespondenceFactorAnalysis
 
-    return _fitted(CorrespondenceFactorAnalysis(k, solver="accelerated_em", zero_rows="keep", tol=1e-7), x, y, known)
+    options: Any = {"solver": "accelerated_em", "zero_rows": "keep", "tol": 1e-7, "head": "likelihood"}
+    return _fitted(CorrespondenceFactorAnalysis(k, **options), x, y, known)
 
 
 def locally_linear(x: Array, y: Array, known: npt.NDArray[np.int64], k: int) -> tuple[Array, Array]:

@@ -17,10 +17,12 @@ from dlatent.fitted.fit import FittedModel, Summary, component_summaries, noise_
 from dlatent.fitted.parts import EstimatedHead, FeatureLabels, Targets, ViewLabels
 from dlatent.fitted.rows import Complete, MissingEntries, Rows, positive
 from dlatent.fitted.stored import attribute, json_values, part, stored, variables
+from dlatent.fitted.view_heads import ViewHeads
 from dlatent.gaussian.classes import ClassRule
 from dlatent.gaussian.head import Head, LabelRule
 from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.stack import Stack
+from dlatent.gaussian.view_heads import ViewHead
 from dlatent.stores.schema import Variable
 
 
@@ -303,6 +305,7 @@ class JointGaussian(LinearGaussian):
     """x_v = W_v z + μ_v + ε_v for each view v, whose features are stacked, view after view; targets are the last."""
 
     labels: ViewLabels = part()
+    heads: ViewHeads | None = part(default=None, saved_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together.  Errors: StoreError."""
@@ -310,6 +313,8 @@ class JointGaussian(LinearGaussian):
             raise StoreError(f"the views have {self.view_sizes} features, but the model has {len(self.mean)} in all")
         if list(self.labels.views) != self.views.tolist()[: len(self.view_sizes)]:
             raise StoreError(f"the views are {self.views.tolist()}, and their labels those of {[*self.labels.views]}")
+        if self.heads is not None:
+            self.heads.require_sizes(self.view_sizes)
         super().__post_init__()
 
     @property
@@ -317,6 +322,18 @@ class JointGaussian(LinearGaussian):
         """The share of the variance of each view, the targets last, that each component explains (views, K)."""
         squares = [(self.start.loadings[at] ** 2).sum(axis=0) for at in self.specification.slices]
         return np.asarray(squares / (self.total_variance * self.specification.sizes)[:, None])
+
+    def in_data_units(self, units: Array) -> Self:
+        """The model of features x, of a fit to x/units."""
+        fitted, own = super().in_data_units(units), [units[at] for at in self.specification.slices]
+        if self.heads is None:
+            return fitted
+        each = {views: head.in_data_units(*(own[v] for v in views)) for views, head in self.heads.each.items()}
+        return replace(fitted, heads=ViewHeads(each))
+
+    def head_of(self, given: int, other: int) -> ViewHead | None:
+        """What tells a view from another, by their numbers; None where that is the likelihood."""
+        return None if self.heads is None else self.heads.each.get((given, other))
 
     def derived(self) -> dict[str, Variable]:
         """The shares of variance."""

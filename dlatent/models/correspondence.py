@@ -73,6 +73,12 @@ class JointModel(Model[JointGaussian]):
         "rounding counts as that.",
     )
 
+    head: Head = parameter(
+        default="auto",
+        text='What predicts a view from another.  "auto" is a ridge regression, estimated after the fit from the '
+        'samples that have both, where samples that are left out say how; "likelihood" is what the model of the fit '
+        "says.",
+    )
     scale: Scale | None = parameter(default="none")
 
     fit_transform, transform, posterior = view_methods.fit_transform, view_methods.transform, view_methods.posterior
@@ -268,7 +274,11 @@ class CorrespondenceSupervisedPPCA(JointModel):
 
     target_type: TargetType = parameter(default="auto")
     target_noise_floor: float = parameter(default=1e-3)
-    head: Head = parameter(default="auto")
+    head: Head = parameter(
+        default="auto",
+        text='What predicts targets from E[z|x], and a view from another.  "auto" is estimated after the fit from the '
+        'samples that have both; "likelihood" is what the model of the fit says.',
+    )
 
     def _task(
         self,

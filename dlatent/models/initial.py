@@ -59,6 +59,18 @@ def in_spreads(task: Any, client: Where) -> tuple[Any, tuple[PassRecord, ...]]:
     return replace(task, source=source, kernel=kernel, units=units), passes
 
 
+def views_in_spreads(task: Any, client: Where) -> tuple[Any, tuple[PassRecord, ...]]:
+    """The task of views in units of the spreads of their features, and the passes that found these; targets, the last
+    view, keep theirs."""
+    source = task.source
+    names = list(source.views)[: len(source.views) - int(task.targets is not None)]
+    seen = [measured(source.views[name], client, missing=False) for name in names]
+    units = [each for each, _ in seen]
+    passes = tuple(record for _, records in seen for record in records)
+    source = source.in_units(dict(zip(names, units, strict=True)))
+    return replace(task, source=source, units=np.concatenate(units)), passes
+
+
 def first_look(session: Session, task: Any, observed: bool) -> tuple[Array, tuple[str, ...]]:
     """A shift near the mean, and advice where the first block has features of different units for a model that shares
     noise among them; sparse features spread as often as they are there."""

@@ -99,6 +99,7 @@ class FitTask(Task):
     grids : the cells that the features of each view were, by its name.
     units : what each feature is divided by before the fit (D,), where that is known.
     in_spreads : makes of the task that of features in units of their spreads, and says which passes found these.
+    learned : makes of the fitted model one that has learned more, with passes over the data.
     """
 
     source: DataSource
@@ -113,6 +114,7 @@ class FitTask(Task):
     grids: Mapping[str | None, Grid | None] | None = None
     units: Array | None = None
     in_spreads: Callable[[FitTask, Where], tuple[FitTask, tuple[PassRecord, ...]]] = in_spreads
+    learned: Callable[[Any, Solution, Run], FittedModel] | None = None
 
     @property
     def graph(self) -> Graph | None:
@@ -201,6 +203,8 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
             fitted: Any = task.fitted(task, solution)
             if task.targets is not None and task.head == "auto":
                 fitted = _with_head(fitted, solution, task, session)
+            if task.learned is not None:
+                fitted = task.learned(fitted, solution, session.run)
             if task.units is not None:
                 fitted = fitted.in_data_units(task.units)
     advice = (*solution.advice, *lost, *units, *remarks(session.counted, task.targets))

@@ -20,6 +20,7 @@ from dlatent.gaussian.likelihood import (
     joint_scores,
     predict_view,
 )
+from dlatent.gaussian.view_heads import expected_by
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.inputs import Data, Names, Pairing, PathLike, Rows, ScoresLike, Seed, TargetsLike, Views
@@ -207,6 +208,9 @@ def reconstruct(
 ) -> Rows | str | tuple[Rows | str, Array]:
     r"""Another view of the same samples.
 
+    With `head="auto"` by the regression of x_w on x_v that was learned from the samples with both, with
+    `head="likelihood"` as the model of the fit expects it:
+
     .. math:: x_w \mid x_v \sim N\left(\mu_w + W_w E[z \mid x_v],\; W_w M_v^{-1} W_w^\top + \Psi_w\right)
 
     Parameters
@@ -232,13 +236,17 @@ def reconstruct(
     """
     fitted, number, run = self._model, number_of(self, to_view), RowsRun(out, overwrite, resume, client)
     axis = feature_axis(fitted.labels.views[to_view], fitted.view_sizes[number])
-    function = partial(joint_predictions, other=number)
+    head = fitted.head_of(number_of(self, from_view), number)
+    function = partial(joint_predictions, other=number) if head is None else partial(expected_by, head=head)
     mean = mapped(self, (from_view, data), function, "reconstructed", run=run, **axis)
     return (mean, predictive_variance(self, from_view, to_view)) if return_variance else mean
 
 
 def predictive_variance(self: Joint, from_view: str, to_view: str) -> Array:
-    """Variance of each feature of a view given another view, noise included: diag(W_w M_v⁻¹ W_wᵀ + Ψ_w).
+    """Variance of each feature of a view given another view, noise included.
+
+    With `head="auto"` the mean square of what the regression misses of samples that are left out, with
+    `head="likelihood"` diag(W_w M_v⁻¹ W_wᵀ + Ψ_w).
 
     Parameters
     ----------
@@ -258,6 +266,9 @@ def predictive_variance(self: Joint, from_view: str, to_view: str) -> Array:
         For unknown views.
     """
     fitted, number = self._model, number_of(self, from_view)
+    head = fitted.head_of(number, number_of(self, to_view))
+    if head is not None:
+        return head.variance
     about = pattern_projection(fitted.parameters, fitted.specification, (number,))
     nothing = np.zeros((0, self._n_features_out))
     return predict_view(nothing, about, number_of(self, to_view), fitted.parameters, fitted.specification).variance

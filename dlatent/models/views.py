@@ -13,7 +13,7 @@ import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, Block, DataSource, Grid
 from dlatent.engine.connect import Where, connect
-from dlatent.engine.session import PassRecord, Session
+from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.fitted.fit import INITIAL_MEAN
 from dlatent.fitted.grid import cells_named
@@ -21,13 +21,15 @@ from dlatent.fitted.linear import JointGaussian
 from dlatent.fitted.parts import ViewLabels
 from dlatent.fitted.target_values import as_array
 from dlatent.fitted.targets import EncodedTargets
+from dlatent.fitted.view_heads import ViewHeads
 from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
 from dlatent.gaussian.likelihood import JointRequest, PartsFunction, block_results, block_view_means, of_view
 from dlatent.gaussian.moments import representable
 from dlatent.gaussian.specification import Specification, View
+from dlatent.gaussian.view_heads import PairsRequest, block_pairs, fraction_of_pairs, joined, view_heads
 from dlatent.gaussian.views import Arrangement, count_empty_views
 from dlatent.models.callbacks import shown
-from dlatent.models.initial import far_shift, measured
+from dlatent.models.initial import far_shift, views_in_spreads
 from dlatent.models.inputs import KnownFeatures, Names, Pairing, Rows, TargetsLike, Views
 from dlatent.models.joint_views import joined_rows, named, without_labels
 from dlatent.models.labelled import open_input, plain_rows
@@ -35,7 +37,7 @@ from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.model import Model
 from dlatent.models.table import table_fields, task_of
 from dlatent.models.task import FitTask
-from dlatent.passes import Pass
+from dlatent.passes import Pass, Run
 from dlatent.solvers.solver import Solution
 from dlatent.stores.joint import JointSource, Table, joint
 from dlatent.stores.rows import open_computed
@@ -101,7 +103,7 @@ def samples_to_fit(model: Model[Any], views: Views, correspondence: Pairing, on:
 
 
 def view_task(
-    model: Model[Any], samples: JointSamples, targets: EncodedTargets | None = None, *, shared: bool = True,
+    model: Any, samples: JointSamples, targets: EncodedTargets | None = None, *, shared: bool = True,
     fixed: bool = False,
 ) -> FitTask:  # fmt: skip
     """The task of a model of joint samples, whose last view are the targets where there are some.
@@ -125,18 +127,9 @@ def view_task(
         labelled=partial(labelled_pass, arrangement=about),
         grids={name: view.labels.grid for name, view in source.views.items()},
         in_spreads=views_in_spreads,
+        head=model.head,
+        learned=partial(with_view_heads, arrangement=about, views=len(names)) if model.head == "auto" else None,
     )
-
-
-def views_in_spreads(task: FitTask, client: Where) -> tuple[FitTask, tuple[PassRecord, ...]]:
-    """The task of views in units of the spreads of their features, and the passes that found these."""
-    source = joint_source(task.source)
-    names = [name for name in source.views if task.targets is None or name != TARGETS]
-    seen = [measured(source.views[name], client, missing=False) for name in names]
-    units = [each for each, _ in seen]
-    passes = tuple(record for _, records in seen for record in records)
-    source = source.in_units(dict(zip(names, units, strict=True)))
-    return replace(task, source=source, units=np.concatenate(units)), passes
 
 
 def initial_means(session: Session, observed: bool) -> Array:
@@ -165,6 +158,21 @@ def labelled_pass(
     """The pass that finds what is known of z in a part of the samples with targets, and sums over all of them."""
     request = JointRowsRequest(solution.parameters, solution.specification, arrangement, part, sums)
     return Pass(block_labelled_joint, request)
+
+
+def with_view_heads(
+    fitted: JointGaussian, solution: Solution, run: Run, arrangement: Arrangement, views: int
+) -> JointGaussian:
+    """The model with what tells each view from another, from the samples that have both."""
+    parameters, specification, samples = solution.parameters, solution.specification, solution.view_samples
+    part = fraction_of_pairs(specification.patterns, arrangement, views)
+    if not part:
+        return fitted
+    request = PairsRequest(specification.patterns, arrangement, views, part)
+    rows = run(Pass(block_pairs, request, combine=joined, recorded=False, name="pairs"))
+    if rows is None:
+        return fitted
+    return replace(fitted, heads=ViewHeads(view_heads(rows, parameters, specification, samples, views)))
 
 
 def joint_source(source: DataSource) -> JointSource:

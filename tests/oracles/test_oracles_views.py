@@ -47,7 +47,7 @@ def fitted(request):
     kind, solver = request.param
     data, has, rows = case()
     views, table = split(data, SIZES, has), table_of(has)
-    return kind(2, solver=solver, tol=1e-13).fit(views, correspondence=table), views, table, rows
+    return kind(2, solver=solver, tol=1e-13, head="likelihood").fit(views, correspondence=table), views, table, rows
 
 
 def test_log_likelihood_is_that_of_the_dense_model(fitted):
@@ -198,7 +198,9 @@ def test_views_that_correspond_share_their_coordinates():
     has[300:, 0] = False
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = CorrespondencePPCA(2).fit(split(data.stacked, (8, 8), has), correspondence=table_of(has))
+        model = CorrespondencePPCA(2, head="likelihood").fit(
+            split(data.stacked, (8, 8), has), correspondence=table_of(has)
+        )
     truth = oracles.dense(data.parameters, (8, 8))
     rows = np.where(np.arange(16) < 8, data.stacked[40:300], np.nan)
     best = np.array([oracles.missing_given(truth, row).mean for row in rows])

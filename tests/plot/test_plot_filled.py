@@ -74,7 +74,7 @@ def test_a_cell_of_a_grid_is_named_by_its_coordinates(field) -> None:
 def test_a_view_from_another(data) -> None:
     views = {"image": data.values[:60, :7], "sound": data.values[20:, 7:]}
     pairs = np.column_stack([np.arange(20, 60), np.arange(40)])
-    model = dlatent.CorrespondencePPCA(3).fit(views, correspondence=pairs)
+    model = dlatent.CorrespondencePPCA(3, head="likelihood").fit(views, correspondence=pairs)
     new, truth = data.values[:20, :7], data.values[:20, 9]
     axes = plot.reconstruction(model, new, "image", "sound", 2, truth=truth, level=0.5)
 
