@@ -1,4 +1,4 @@
-"""maxima: of random problems of factor analysis, how many end below the best of 20 quasi-Newton searches."""
+"""maxima: of random problems of factor analysis and of mixtures, how many end below the best of 20 searches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.maxima import FLOOR, Problem, best, complete, of_views, with_holes
+from benchmarks.mixture_maxima import FLOOR as MIXTURE_FLOOR
+from benchmarks.mixture_maxima import best_mixture, mixture
 from benchmarks.processes import Stopwatch
 from benchmarks.table import markdown, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
 KINDS = {"complete": (complete, 300), "missing": (with_holes, 100), "views": (of_views, 50)}
+MIXTURES = 40
+MIXTURES_NEAR = 0.1
+"""Nats below the best of 20 runs of textbook EM that count as none."""
 NEAR = 1e-6
 """Nats below the best that count as none."""
 TOLERANCE = 1e-9
@@ -68,9 +73,37 @@ def compare(folder: Path, scale: float, kind: str) -> Row:
     }
 
 
+def compare_mixtures(folder: Path, scale: float) -> Row:
+    """Differences to the best of 20 runs of EM from random rows, with the floor of the oracle and no prior."""
+    from dlatent import PPCAMixture
+
+    gaps, passes = [], []
+    with Stopwatch() as watch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(max(1, round(MIXTURES * min(scale, 1.0)))):
+            problem = mixture(seed)
+            noise: Any = "diagonal" if problem.diagonal else "isotropic"
+            options = {"noise_floor": MIXTURE_FLOOR, "noise_prior": 0.0}
+            model = PPCAMixture(problem.components, problem.mixtures, noise=noise, **options).fit(problem.rows)
+            gaps.append(best_mixture(problem) - model.log_likelihood_)
+            passes.append(model.n_passes_)
+    found = np.array(gaps)
+    return {
+        "fit_seconds": watch.seconds,
+        "problems": len(found),
+        "below": int((found > NEAR).sum()),
+        "below_tolerance": int((found > MIXTURES_NEAR).sum()),
+        "worst": float(found.max()),
+        "above": int((found < -NEAR).sum()),
+        "most_above": float(-found.min()),
+        "passes": float(np.mean(passes)),
+    }
+
+
 def tasks(scale: float) -> tuple[Task, ...]:
     """A task for each kind of problem."""
-    return tuple(Task(kind, f"{OWN}:compare", {"kind": kind}, once=True) for kind in KINDS)
+    of_factors = tuple(Task(kind, f"{OWN}:compare", {"kind": kind}, once=True) for kind in KINDS)
+    return (*of_factors, Task("mixtures", f"{OWN}:compare_mixtures", {}, once=True))
 
 
 def summarise(rows: list[Row]) -> Summary:
@@ -92,7 +125,7 @@ def summarise(rows: list[Row]) -> Summary:
 
 CASE = Case(
     "maxima",
-    "factor analysis of random problems beside the best of 20 L-BFGS searches from dense likelihoods",
+    "factor analysis and mixtures of random problems beside the best of 20 searches from dense likelihoods",
     "benchmarks.cases.maxima:prepare",
     tasks,
     summarise,

@@ -15,8 +15,8 @@ from dlatent.fitted.fit import FittedModel, Summary, component_summaries, noise_
 from dlatent.fitted.parts import FeatureLabels
 from dlatent.fitted.stored import part, stored
 from dlatent.gaussian.specification import Parameters
+from dlatent.solvers.mixture.rows import MixtureRows
 from dlatent.solvers.mixture.statistics import Mixture as MixtureParameters
-from dlatent.solvers.mixture.statistics import MixtureRows
 from dlatent.solvers.solver import Solution
 
 

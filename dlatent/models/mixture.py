@@ -21,6 +21,7 @@ from dlatent.gaussian.dimension import free_numbers
 from dlatent.models import fit_methods, row_methods
 from dlatent.models.hyperparameters import (
     COUNT,
+    NOT_NEGATIVE,
     MixtureNoise,
     MixtureSolver,
     Parameter,
@@ -55,8 +56,8 @@ class PPCAMixture(Model[Mixture]):
     Every sample comes from one of M components, each with a subspace of its own; which one is not known.  Ψ_c is σ_c²I
     or, with `noise="diagonal"`, a noise variance for each feature.
 
-    A maximum is a local one: the likelihood of a mixture has several, and more starts find better ones.  With one
-    component the model is PPCA, or factor analysis, and is fitted as such.
+    A maximum is a local one: the likelihood of a mixture has several, and more starts find better ones.  One component
+    is fitted as PPCA, or factor analysis.
 
     References
     ----------
@@ -123,15 +124,20 @@ class PPCAMixture(Model[Mixture]):
         ),
         default="isotropic",
     )
-    n_init: int = parameter(
+    noise_prior: float | None = parameter(
         Parameter(
-            COUNT,
-            "int",
-            "Number of starts, each climbed from on some rows of the data; the best goes on over all of them.",
-            option="starts",
-            short="N",
+            NOT_NEGATIVE.or_none(),
+            "float",
+            "Rows that the prior of each noise variance counts as, 0 for none (maximum likelihood); by default half a "
+            'row with `noise="diagonal"`, else none.  They have the variance of the feature within clusters of '
+            "k-means, so that one that is constant in a component keeps some noise.",
+            short="ROWS",
         ),
-        default=5,
+        default=None,
+    )
+    n_init: int = parameter(
+        Parameter(COUNT, "int", "Number of starts, of which short runs on some rows leave the best.", option="starts"),
+        default=32,
     )
     warm_start: bool = parameter(
         default=False,
@@ -145,7 +151,7 @@ class PPCAMixture(Model[Mixture]):
 
     def _task(self, X: DataSource, **data: Any) -> FitTask:
         task = table_task(self, X, diagonal=self.noise == "diagonal")
-        rows, mixtures, starts = task.source.shape[0], int(self.n_mixtures), int(self.n_init)
+        rows, mixtures = task.source.shape[0], int(self.n_mixtures)
         if mixtures > rows:
             raise DataError(
                 f"n_mixtures is {self.n_mixtures}, but the {task.source.description} has {rows} samples; ask for fewer "
@@ -154,7 +160,7 @@ class PPCAMixture(Model[Mixture]):
         # One component is PPCA, or factor analysis.
         task = replace(task, fitted=fitted_mixture)
         if mixtures > 1:
-            task = replace(task, family=Mixtures(mixtures, starts), solvers=MIXTURE_SOLVERS)
+            task = replace(task, family=Mixtures(mixtures, int(self.n_init), self.noise_prior), solvers=MIXTURE_SOLVERS)
         return warmed(task, self)
 
     fit, plan = fit_methods.fit, fit_methods.plan

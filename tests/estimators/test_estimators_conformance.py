@@ -230,7 +230,7 @@ PRESETS = [
     ),
     MixturePreset("mixture", partial(PPCAMixture, n_components=2, n_mixtures=2), MIXED),
     MixturePreset(
-        "mixture of factor analysers", partial(PPCAMixture, n_components=1, n_mixtures=2, noise="diagonal"), FACTORS
+        "mixture of factor analysers", partial(PPCAMixture, n_components=1, n_mixtures=2, noise="diagonal", noise_prior=0.0), FACTORS
     ),
 ]  # fmt: skip
 

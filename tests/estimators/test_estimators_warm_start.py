@@ -21,7 +21,7 @@ MODELS = {
         HOLES,
     ),
     "mixture": (PPCAMixture(1, 2, tol=1e-7, warm_start=True), FULL),
-    "mixture of factors": (PPCAMixture(1, 2, noise="diagonal", tol=1e-6, warm_start=True), FULL),
+    "mixture of factors": (PPCAMixture(1, 2, noise="diagonal", noise_prior=0.0, tol=1e-6, warm_start=True), FULL),
 }
 
 

@@ -12,15 +12,13 @@ from dlatent import DataError
 from dlatent.arrays import Block, add
 from dlatent.gaussian.specification import Specification, View
 from dlatent.solvers.mixture import statistics as mixtures
+from dlatent.solvers.mixture.rows import MixtureRows
+from dlatent.solvers.mixture.starts import SubsetRequest, block_subset, joined_subsets
 from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
-    MixtureRows,
-    SubsetRequest,
     block_mixture,
-    block_subset,
     canonical_mixture,
-    joined_subsets,
     maximise_mixture,
     mixture_sums,
 )

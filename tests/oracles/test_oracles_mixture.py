@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
+from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 
 from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
 from dlatent.gaussian.specification import Specification, View
+from dlatent.solvers.mixture.rows import MixtureRows
 from dlatent.solvers.mixture.solver import MIXTURE_SOLVERS, Mixtures, MixtureSolver
 from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
-    MixtureRows,
+    NoisePrior,
     block_mixture,
     maximise_mixture,
     mixture_slope,
@@ -136,9 +138,36 @@ def test_the_gradient_is_that_of_the_dense_likelihood(own_noise):
 
 
 @NOISES
+def test_the_prior_of_the_noise_is_that_of_rows_at_its_centre(own_noise):
+    """n rows that say (x − μ)² = s of every feature of a component, and nothing else, less what they say at ψ = s."""
+    data, specification = case(own_noise, seed=6)
+    centre = np.linspace(0.5, 2.0, 6) if own_noise else np.array([0.8])
+    prior = NoisePrior(3.0, centre)
+
+    def value(vector):
+        mixture = data.mixture.unflatten(vector)
+        spread, middle = np.broadcast_to(mixture.noise_variance, (3, 6)), np.broadcast_to(centre, 6)
+        pseudo = norm.logpdf(np.sqrt(middle), scale=np.sqrt(spread)) - norm.logpdf(
+            np.sqrt(middle), scale=np.sqrt(middle)
+        )
+        return float(mixture_log_densities(mixture, data.features).sum() + 3.0 * pseudo.sum())
+
+    sums = block_mixture(Block(0, 0, data.features), MixtureRequest(data.mixture, np.zeros(6)))
+    point = data.mixture.flatten()
+    assert sums.log_likelihood + prior.log_density(data.mixture, specification) == pytest.approx(value(point))
+    found = mixture_slope(sums, data.mixture, specification, prior)
+    np.testing.assert_allclose(found, numerical_gradient(value, point), rtol=1e-6, atol=1e-5)
+    for expand in (True, False):
+        image = maximise_mixture(sums, data.mixture, specification, prior, expand=expand)
+        assert value(image.flatten()) > value(point)
+
+
+@NOISES
 def test_no_direction_leads_up_from_the_maximum(own_noise):
     data, _ = case(own_noise, 300, 10, separation=3.0, seed=1)
-    model = PPCAMixture(2, 3, noise="diagonal" if own_noise else "isotropic", tol=1e-13).fit(data.features)
+    model = PPCAMixture(2, 3, noise="diagonal" if own_noise else "isotropic", tol=1e-13, noise_prior=0.0).fit(
+        data.features
+    )
     assert not model.at_floor_.any()
     noise = model.noise_variance_ if own_noise else model.noise_variance_[:, None]
     found = Mixture(model.weights_, model.components_.transpose(0, 2, 1), model.means_, noise)
@@ -191,7 +220,8 @@ def test_clusters_far_apart_are_fitted_as_by_themselves(kind, own_noise, seed):
     """The best of several maxima of each cluster, among them those with a noise variance at its floor (Heywood)."""
     data = simulate_mixture(300, 6, own_noise=own_noise, separation=12.0, random_state=seed)
     x, labels = data.features, data.labels
-    model = PPCAMixture(2, 3, noise="diagonal" if own_noise else "isotropic", tol=1e-11, noise_floor=1e-8).fit(x)
+    noise = "diagonal" if own_noise else "isotropic"
+    model = PPCAMixture(2, 3, noise=noise, tol=1e-11, noise_floor=1e-8, noise_prior=0.0).fit(x)
     expected = 0.0
     for c in range(3):
         own = x[labels == c]

@@ -14,7 +14,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from sklearn.mixture import GaussianMixture
 
+from benchmarks.mixture_maxima import FLOOR, best_mixture, mixture
 from dlatent import Callback, ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
 from dlatent.solvers.mixture.solver import Mixtures, subset_rows
 from dlatent.solvers.plan import Plan
@@ -35,7 +38,7 @@ def quiet(model, rows):
 @NOISES
 def test_a_simulated_mixture_is_found_again(noise):
     data = simulate_mixture(6000, 8, own_noise=noise == "diagonal", separation=1.5, random_state=1)
-    model = PPCAMixture(2, 3, noise=noise).fit(data.features)
+    model = PPCAMixture(2, 3, noise=noise, noise_prior=0.0).fit(data.features)
     truth = data.mixture
     np.testing.assert_allclose(model.weights_, truth.weights, atol=0.02)
     np.testing.assert_allclose(model.means_, truth.mean, atol=0.2)
@@ -69,6 +72,23 @@ def test_acceleration_finds_what_em_does_in_fewer_passes(noise):
     assert fast.n_iter_ < 40
 
 
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
+@pytest.mark.parametrize("seed", [5, 6, 9, 13, pytest.param(28, marks=pytest.mark.slow)])
+def test_no_run_of_textbook_em_from_random_rows_ends_higher(seed):
+    problem = mixture(seed)
+    noise = "diagonal" if problem.diagonal else "isotropic"
+    model = PPCAMixture(problem.components, problem.mixtures, noise=noise, noise_prior=0.0, noise_floor=FLOOR)
+    assert model.fit(problem.rows).log_likelihood_ > best_mixture(problem, 8) - 0.1
+
+
+def test_features_that_are_constant_in_a_component_do_not_rule_out_other_rows():
+    """Grey levels of digits: border pixels are zero in all rows of a digit but few."""
+    rows = load_digits().data
+    model = quiet(PPCAMixture(2, 10, noise="diagonal", tol=1e-4), rows[:1200])
+    rival = GaussianMixture(10, covariance_type="diag", reg_covar=1e-3 * rows.var(), random_state=0).fit(rows[:1200])
+    assert model.score(rows[1200:]) > max(rival.score(rows[1200:]), -150.0)
+
+
 @NOISES
 def test_the_data_lie_in_blocks_of_which_starts_see_some_rows(noise):
     """More rows than the driver holds: the best start goes on over all of them."""
@@ -84,7 +104,7 @@ def test_repeated_rows_stop_at_the_floor_and_the_fit_says_so(noise):
     rng = np.random.default_rng(0)
     data = np.vstack([np.tile(rng.standard_normal(5) + 30.0, (25, 1)), rng.standard_normal((75, 5))])
     with pytest.warns(NoiseFloorWarning, match="component 1 of 25.0 samples"):
-        model = PPCAMixture(1, 2, noise=noise).fit(data)
+        model = PPCAMixture(1, 2, noise=noise, noise_prior=0.0).fit(data)
     assert np.isfinite(model.log_likelihood_)
     np.testing.assert_allclose(model.weights_, [0.75, 0.25])
     assert np.atleast_2d(model.at_floor_.T).all(axis=0).tolist() == [False, True]
@@ -95,7 +115,7 @@ def test_a_component_at_its_floor_does_not_hold_up_the_others():
     """Along a ridge the first extrapolations go too far; without a limit plain EM was left, and 299 passes no end."""
     rng = np.random.default_rng(0)
     data = np.vstack([np.tile(rng.standard_normal(5) + 30.0, (25, 1)), rng.standard_normal((75, 5))])
-    model = quiet(PPCAMixture(1, 2, noise="diagonal"), data)
+    model = quiet(PPCAMixture(1, 2, noise="diagonal", noise_prior=0.0), data)
     assert model.converged_
     assert model.n_iter_ < 120
 
@@ -104,7 +124,7 @@ def test_a_component_at_its_floor_does_not_hold_up_the_others():
 def test_without_a_floor_there_is_still_a_bound(noise):
     data = np.vstack([np.tile(np.arange(5.0), (25, 1)), np.random.default_rng(0).standard_normal((75, 5))])
     data[:, 3] = 2.0
-    model = quiet(PPCAMixture(1, 3, noise=noise, noise_floor=0.0, zero_rows="keep"), data)
+    model = quiet(PPCAMixture(1, 3, noise=noise, noise_floor=0.0, noise_prior=0.0, zero_rows="keep"), data)
     assert np.isfinite(model.log_likelihood_)
     assert (model.noise_variance_ > 0).all()
     np.testing.assert_allclose(model.score_samples(data).sum(), model.log_likelihood_, rtol=1e-6)
@@ -206,6 +226,10 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import scipy.sparse as sp
+from sklearn.datasets import load_digits
+from sklearn.mixture import GaussianMixture
+
+from benchmarks.mixture_maxima import FLOOR, best_mixture, mixture
 from dlatent import Callback, PPCAMixture
 
 warnings.simplefilter("ignore")

@@ -1,8 +1,7 @@
 """A mixture: accelerated EM with responsibilities, one pass an iteration.
 
-Starts are climbed from on some rows that the driver holds, and the best goes on over all of them.  A pass returns the
-EM statistics, from which the driver takes the EM image (PX-EM), the log-likelihood and the gradient; the image is
-extrapolated by Anderson's combination.
+The best of many starts on some rows goes on over all of them.  A pass returns the EM statistics, from which the driver
+takes the EM image (PX-EM), the log-likelihood and the gradient; the image is extrapolated by Anderson's combination.
 """
 
 from __future__ import annotations
@@ -12,12 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from dlatent.arrays import Array, Features
+from dlatent.arrays import Array
 from dlatent.gaussian.products import CHUNK_BYTES
-from dlatent.gaussian.specification import Specification
-from dlatent.operators.sparse import column_sums, rows_about, times
 from dlatent.passes import Pass, Resources, Run
 from dlatent.solvers.ascent import accelerate
 from dlatent.solvers.costs import (
@@ -31,16 +27,24 @@ from dlatent.solvers.costs import (
 )
 from dlatent.solvers.diagnostics import at_floors, noise_floors, unfinished
 from dlatent.solvers.em import textbook_em
+from dlatent.solvers.mixture.starts import (
+    FINALISTS,
+    FIRST_ROWS,
+    FIRST_STEPS,
+    FIXED_STEPS,
+    Starts,
+    Subset,
+    SubsetRequest,
+    block_subset,
+    joined_subsets,
+)
 from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
     MixtureSums,
-    Subset,
-    SubsetRequest,
+    NoisePrior,
     block_mixture,
-    block_subset,
     canonical_mixture,
-    joined_subsets,
     maximise_mixture,
     mixture_slope,
     mixture_sums,
@@ -54,8 +58,6 @@ SUBSET_BYTES = 16 * 2**20
 SUBSET_ROWS, SUBSET_ROWS_EACH = 4000, 40
 """Most of them in all, or for each component of the mixture where that is more."""
 FEWEST_EACH = 10
-FIXED_STEPS = 8
-"""Iterations of a start in which each row stays with its centre."""
 SUBSET_STEPS, SUBSET_TOLERANCE = 40, 1e-6
 SMALL_NOISE = 1e-3
 """Part of a feature's variance in a component below which its noise may be on the way to the floor."""
@@ -64,6 +66,9 @@ SHORTER, LONGER = 0.25, 2.0
 LEAST_NOISE = 1e-6
 """Part of the variance below which there is no noise: without any the likelihood of a mixture has no bound, as a
 component of few samples explains them wholly, and the distances of all others from it are divided by what is left."""
+FEATURE_NOISE_ROWS = 0.5
+"""Rows of the prior of noise variances of single features: with as few, left-out rows are no less likely where noise is
+well known, and far more so where a feature is constant in a component."""
 SHOWN = 5
 """Components that a piece of advice names."""
 ROUNDING = 1e-14
@@ -79,6 +84,7 @@ class Mixtures(Family):
     name, why = "mixture", "which component of the mixture a row is of is not known"
     components: int
     starts: int = 1
+    noise_prior: float | None = 0.0
 
     @property
     def leading(self) -> tuple[int, ...]:
@@ -112,7 +118,9 @@ class MixtureSolver(Solver):
         work = pass_seconds(data, machine, flops, rate, passes, 1 if plan.cached else passes)
         # The rows of the starts, each of which meets all columns, and what a step takes for each component at least.
         step = 8.0 * rows * (data.entries / data.samples + 10.0) * columns / rate
-        solving = size.starts * (FIXED_STEPS + SUBSET_STEPS) * (step + SOLVE_SECONDS * size.components)
+        # Every round has half of the starts of the one before, twice as long on twice as many rows.
+        early = size.starts * (FIXED_STEPS + 4 * FIRST_STEPS) * min(1.0, 2.0 * FIRST_ROWS / rows)
+        solving = (early + FINALISTS * SUBSET_STEPS) * (step + SOLVE_SECONDS * size.components)
         return replace(plan, passes=task.em_passes or passes, work=work, solving=solving, moved=2 * statistic)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
@@ -129,12 +137,18 @@ class MixtureSolver(Solver):
         task = replace(task, specification=specification)
         # Constant features, where they are kept, have the unit of their floor.
         unit = np.sqrt(specification.per_feature(np.maximum(variances, floors)))
-        if task.start is None:
-            start = _best_start(subset.rows, task, shift, unit, rng)
-        else:
-            start = task.start.moved(-shift).at_least(floors)
+        starts = Starts(subset.together, shift, unit, Mixtures.of(task).components, rng)
+        within = specification.per_group(starts.within()) / np.array(specification.group_sizes)
+        varying = np.where(variances > floors, variances, variances.mean())
+        asked, default = Mixtures.of(task).noise_prior, 0.0 if task.shared else FEATURE_NOISE_ROWS
+        prior = NoisePrior(default if asked is None else float(asked), np.where(within > floors, within, varying))
+        start = _best_start(starts, task, prior) if task.start is None else task.start.moved(-shift).at_least(floors)
         em = _MixtureEM(
-            lambda point: run(Pass(block_mixture, MixtureRequest(point, shift), name="mixture")), task, unit, report
+            lambda point: run(Pass(block_mixture, MixtureRequest(point, shift), name="mixture")),
+            task,
+            unit,
+            prior,
+            report,
         )
         best, value, converged = em.climb(start)
         mixture = canonical_mixture(best.moved(shift), specification)
@@ -171,47 +185,22 @@ def row_bytes(data: DataSize) -> int:
     return 8 * data.features if data.nnz is None else 12 * max(1, -(-data.nnz // data.samples))
 
 
-def _best_start(parts: Any, task: Task, shift: Array, unit: Array, rng: np.random.Generator) -> Mixture:
-    """The best of several starts, each climbed from on some rows, which come in parts; one in which a component has
-    collapsed is taken only where all have."""
-    dense, specification, size = isinstance(parts[0], np.ndarray), task.specification, Mixtures.of(task)
-    rows = np.vstack(parts) if dense else sp.csr_array(sp.vstack(parts, format="csr"))
+def _best_start(starts: Starts, task: Task, prior: NoisePrior) -> Mixture:
+    """The best of several starts, each climbed from on some rows; one in which a component has collapsed is taken only
+    where all have."""
+    rows, shift, specification, size = starts.rows, starts.shift, task.specification, Mixtures.of(task)
     looking = replace(task, textbook=False, max_iter=SUBSET_STEPS, tol=SUBSET_TOLERANCE)
     climbs = list[tuple[int, float, int, Mixture]]()
-    for number in range(size.starts):
-        start = _from_centres(rows, size.components, shift, specification, unit, rng)
-        em = _MixtureEM(lambda mixture: mixture_sums(rows, MixtureRequest(mixture, shift)), looking, unit, None)
+    for number, start in enumerate(starts.finalists(size.starts, specification, prior)):
+        em = _MixtureEM(
+            lambda point: mixture_sums(rows, MixtureRequest(point, shift)), looking, starts.unit, prior, None
+        )
         point, value, _ = em.climb(start)
         few = point.weights * rows.shape[0] < specification.n_components + 2
         low = np.array([all(at_floors(component, specification)) for component in point.components])
-        climbs.append((int((few | low).sum()), -value, number, point))
+        collapsed = 0 if prior.rows else int((few | low).sum())
+        climbs.append((collapsed, -value, number, point))
     return min(climbs)[-1]
-
-
-def _from_centres(
-    rows: Features, mixtures: int, shift: Array, specification: Specification, unit: Array, rng: np.random.Generator
-) -> Mixture:
-    """Components about rows that k-means++ chooses, each of the rows nearest to it; one noise for all, so that a few
-    rows do not draw a component to themselves."""
-    from sklearn.cluster import kmeans_plusplus
-
-    width, k = len(unit), specification.n_components
-    # Distances are in units of the noise groups.
-    moved, rest = rows_about(rows, shift)
-    plain = (moved - rest) / unit if isinstance(moved, np.ndarray) else moved @ sp.diags_array(1.0 / unit)
-    centres, _ = kmeans_plusplus(plain, mixtures, random_state=int(rng.integers(2**31)))
-    nearest = np.argmin((centres**2).sum(axis=1) - 2.0 * times(plain, np.ascontiguousarray(centres.T)), axis=1)
-    assigned = np.eye(mixtures)[nearest]
-    loadings = rng.standard_normal((mixtures, width, k)) * (unit[:, None] / np.sqrt(k))
-    noise = np.tile(unit[specification.group_starts] ** 2, (mixtures, 1))
-    middle = np.asarray(column_sums(rows, squared=False) if sp.issparse(rows) else rows.sum(axis=0, dtype=np.float64))
-    mean = np.tile(middle / rows.shape[0] - shift, (mixtures, 1))
-    start = Mixture(np.full(mixtures, 1.0 / mixtures), loadings, mean, noise)
-    for _ in range(FIXED_STEPS):
-        sums = mixture_sums(rows, MixtureRequest(start, shift), assigned)
-        start = maximise_mixture(sums, start, specification)
-        start = start._replace(noise_variance=np.tile(start.weights @ start.noise_variance, (mixtures, 1)))
-    return start
 
 
 class _MixtureEM:
@@ -222,9 +211,11 @@ class _MixtureEM:
         visit: Callable[[Mixture], MixtureSums],
         task: Task,
         unit: Array,
+        prior: NoisePrior,
         report: Report | None,
     ) -> None:
         self.visit, self.task, self.specification, self.unit = visit, task, task.specification, unit
+        self.prior = prior
         self.history = History(report)
         self.calm = self.visits = 0
         self.reach, self.far = np.inf, 0.0
@@ -249,15 +240,19 @@ class _MixtureEM:
 
     def _plain(self, point: Mixture) -> tuple[Mixture, float]:
         sums = self.visit(point)
-        return maximise_mixture(sums, point, self.specification, expand=False), sums.log_likelihood
+        return maximise_mixture(sums, point, self.specification, self.prior, expand=False), self._height(sums, point)
 
     def _step(self, point: Mixture) -> tuple[Mixture, float]:
         self.visits += 1
         at = point.rescaled(self.unit)
         sums = self.visit(at)
         self.samples = float(sums.counts.sum())
-        self.slope = mixture_slope(sums, at, self.specification)
-        return maximise_mixture(sums, at, self.specification).rescaled(1.0 / self.unit), sums.log_likelihood
+        self.slope = mixture_slope(sums, at, self.specification, self.prior)
+        image = maximise_mixture(sums, at, self.specification, self.prior)
+        return image.rescaled(1.0 / self.unit), self._height(sums, at)
+
+    def _height(self, sums: MixtureSums, at: Mixture) -> float:
+        return float(sums.log_likelihood + self.prior.log_density(at, self.specification))
 
     def _steer(self, point: Mixture, candidate: Mixture, image: Mixture, value: float) -> Mixture | None:
         """Anderson's combination where it leads up, else the image of EM; half of its slope is the estimate of what is

@@ -12,21 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg as la
 
-from dlatent.arrays import Array, Block, Features, add
+from dlatent.arrays import Array, Block, Features, Integers
 from dlatent.gaussian.canonical import canonical
-from dlatent.gaussian.expectation import LOG_2PI, Latent, Projection, joined, projection
-from dlatent.gaussian.maximisation import maximise, slope
-from dlatent.gaussian.moments import MomentRequest
-from dlatent.gaussian.products import CHUNK_BYTES, SMALLEST_CHUNK, FeatureSums
-from dlatent.gaussian.products import block_feature_sums as feature_sums
+from dlatent.gaussian.expectation import LOG_2PI
+from dlatent.gaussian.products import CHUNK_BYTES, SMALLEST_CHUNK
 from dlatent.gaussian.specification import LARGEST_LOG, Parameters, Specification
-from dlatent.operators.sparse import entries_squared, far_mean, rows_about, sparse_times, times
+from dlatent.operators.sparse import entries_squared, rows_about, sparse_times, times
 
 SMALLEST_WEIGHT = 1e-300
 """Stands for the weight 0 in logarithms."""
@@ -80,6 +75,32 @@ class Mixture(NamedTuple):
         """The mixture with noise variances of at least (groups,)."""
         return self._replace(noise_variance=np.maximum(self.noise_variance, noise))
 
+    @property
+    def flat(self) -> Mixture:
+        """The components of several mixtures (…, M, …) one after the other (C, …)."""
+        axes = self.weights.ndim
+        return Mixture(*(part.reshape(self.weights.size, *part.shape[axes:]) for part in self))
+
+
+class NoisePrior(NamedTuple):
+    """What is known of each noise variance before: as much as so many rows say whose noise has the variance `centre`
+    (groups,), which makes p(ψ) inverse gamma in 1/ψ."""
+
+    rows: float
+    centre: Array
+
+    def log_density(self, mixture: Mixture, specification: Specification) -> Array:
+        """Σ −½ n D_g (log(ψ/s) + s/ψ − 1) of each mixture (…): 0 where all are at the centre."""
+        if not self.rows:
+            return np.zeros(mixture.weights.shape[:-1])
+        ratio = mixture.noise_variance / self.centre
+        each = -0.5 * self.rows * np.array(specification.group_sizes) * (np.log(ratio) + 1.0 / ratio - 1.0)
+        return np.asarray(each.sum(axis=(-2, -1)))
+
+
+FLAT = NoisePrior(0.0, np.zeros(1))
+"""None."""
+
 
 def mixture_of(weights: Array, components: tuple[Parameters, ...]) -> Mixture:
     """A mixture from the parameters of its components."""
@@ -110,35 +131,41 @@ class MixtureSums(NamedTuple):
     second: Array
     cross: Array
     energy: Array
-    log_likelihood: float
+    log_likelihood: Any
 
     @property
     def counts(self) -> Array:
         """Σ r (M,)."""
         return self.second[:, -1, -1]
 
-    def latent(self, number: int) -> Latent:
-        """The statistics of one component as those of a model by itself."""
-        return Latent(self.second[number], self.cross[number].T, self.energy[number], self.log_likelihood)
 
-
-class _Compared(NamedTuple):
-    """A mixture that rows are compared with: the posterior map of each component, and the columns (D, M(K+1)) that rows
-    meet at one time, B_cᵀ of all components, then Ψ_c⁻¹μ_c."""
+class Compared(NamedTuple):
+    """A mixture that rows are compared with, all components one after the other (C): G = L⁻¹ (C, K, K) of the Cholesky
+    factor of M_c = LLᵀ = I + W_cᵀΨ_c⁻¹W_c, which makes u = G W_cᵀΨ_c⁻¹(x − μ_c) and E[z | x, c] = Gᵀu; the log
+    determinants of W_cW_cᵀ + Ψ_c (C,); and the columns (D, C(K+1)) that rows meet at one time, Ψ_c⁻¹W_cGᵀ of all
+    components, then Ψ_c⁻¹μ_c."""
 
     mixture: Mixture
-    maps: tuple[Projection, ...]
+    roots: Array
+    determinants: Array
     columns: Array
 
 
-def _compared(mixture: Mixture) -> _Compared:
-    noise = np.broadcast_to(mixture.noise_variance, mixture.mean.shape)
-    maps = tuple(projection(w, psi) for w, psi in zip(mixture.loadings, noise, strict=True))
-    rows = np.vstack([*(each.coefficients for each in maps), mixture.mean / noise])
-    return _Compared(mixture, maps, np.ascontiguousarray(rows.T))
+def compared(mixture: Mixture) -> Compared:
+    """What rows meet of a mixture, or of several."""
+    flat = mixture.flat
+    noise = np.broadcast_to(flat.noise_variance, flat.mean.shape)
+    weighted = flat.loadings / noise[:, :, None]
+    factors = np.linalg.cholesky(np.eye(weighted.shape[2]) + flat.loadings.transpose(0, 2, 1) @ weighted)
+    roots = np.linalg.inv(factors)
+    # log|WWᵀ + Ψ| = log|Ψ| + log|M|
+    determinants = np.log(noise).sum(axis=1) + 2.0 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+    rows = roots @ weighted.transpose(0, 2, 1)
+    columns = np.vstack([rows.reshape(-1, noise.shape[1]), flat.mean / noise])
+    return Compared(flat, roots, determinants, np.ascontiguousarray(columns.T))
 
 
-def _squares(rows: Features, groups: int) -> Features | Array:
+def squares_of(rows: Features, groups: int) -> Features | Array:
     """x² as the noise asks for it: ‖x‖² (n, 1) of one group, (n, D) of one for each feature."""
     if isinstance(rows, np.ndarray):
         return np.einsum("ij,ij->i", rows, rows)[:, None] if groups == 1 else rows * rows
@@ -146,58 +173,56 @@ def _squares(rows: Features, groups: int) -> Features | Array:
     return squared if groups > 1 else np.asarray(squared.sum(axis=1), dtype=np.float64)[:, None]
 
 
-def _met(rows: Features, squares: Features | Array, about: _Compared) -> tuple[Array, list[Array]]:
-    """log π_c p(x | c) (n, M) and E[z | x, c] (n, K) of each component."""
+def met(rows: Features, squares: Features | Array, about: Compared) -> tuple[Array, Array]:
+    """log π_c p(x | c) (n, C), and u (n, C, K)."""
     mixture, products = about.mixture, times(rows, about.columns)
     count, width, k = mixture.loadings.shape
     inverse = 1.0 / mixture.noise_variance
     squared = inverse * mixture.mean**2 if inverse.shape[1] > 1 else inverse * (mixture.mean**2).sum(axis=1)[:, None]
     distance = times(squares, inverse.T) - 2.0 * products[:, count * k :] + squared.sum(axis=1)
+    maps = about.columns[:, : count * k]
+    u = products[:, : count * k] - np.einsum("dck,cd->ck", maps.reshape(width, count, k), mixture.mean).ravel()
+    u = u.reshape(-1, count, k)
+    distance -= np.einsum("nck,nck->nc", u, u)
     # Of so small a noise the terms of a distance would cancel each other.
     squares_of_features = (mixture.loadings**2).sum(axis=2) + mixture.mean**2
-    small, scores = (mixture.noise_variance < SMALL_NOISE * squares_of_features).any(axis=1), []
-    for m, map_ in enumerate(about.maps):
-        if small[m] and isinstance(rows, np.ndarray):
-            centred = rows - mixture.mean[m]
-            z = centred @ map_.coefficients.T
-            centred -= z @ mixture.loadings[m].T
-            # (x−μ)ᵀC⁻¹(x−μ) = (x−μ−Wz)ᵀΨ⁻¹(x−μ−Wz) + zᵀz
-            distance[:, m] = np.square(centred, out=centred) @ np.broadcast_to(inverse[m], width)
-            distance[:, m] += np.einsum("ij,ij->i", z, z)
-        else:
-            z = products[:, m * k : (m + 1) * k] - map_.coefficients @ mixture.mean[m]
-            # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
-            distance[:, m] -= np.einsum("ij,ij->i", z, z @ la.inv(map_.covariance))
-        scores.append(z)
-    constant = np.array([each.constant for each in about.maps]) + width * LOG_2PI
-    return _log_weights(mixture.weights) - 0.5 * (constant + distance), scores
+    small = (mixture.noise_variance < SMALL_NOISE * squares_of_features).any(axis=1)
+    for m in np.flatnonzero(small) if isinstance(rows, np.ndarray) else ():
+        centred = rows - mixture.mean[m]
+        u[:, m] = centred @ maps[:, m * k : (m + 1) * k]
+        z = u[:, m] @ about.roots[m]
+        centred -= z @ mixture.loadings[m].T
+        # (x−μ)ᵀC⁻¹(x−μ) = (x−μ−Wz)ᵀΨ⁻¹(x−μ−Wz) + zᵀz
+        distance[:, m] = np.square(centred, out=centred) @ np.broadcast_to(inverse[m], width)
+        distance[:, m] += np.einsum("ij,ij->i", z, z)
+    return _log_weights(mixture.weights) - 0.5 * (about.determinants + width * LOG_2PI + distance), u
 
 
 def _log_weights(weights: Array) -> Array:
     return np.asarray(np.log(np.maximum(weights, SMALLEST_WEIGHT)))
 
 
-def _responsibilities(log_joint: Array) -> tuple[Array, Array]:
-    """r (n, M) and log p(x) (n,) by log-sum-exp."""
-    peak = log_joint.max(axis=1)
-    densities = np.exp(log_joint - peak[:, None])
-    total = densities.sum(axis=1)
-    return densities / total[:, None], peak + np.log(total)
+def responsibilities(log_joint: Array) -> tuple[Array, Array]:
+    """r (…, M) and log p(x) (…) by log-sum-exp."""
+    peak = log_joint.max(axis=-1, keepdims=True)
+    densities = np.exp(log_joint - peak)
+    total = densities.sum(axis=-1, keepdims=True)
+    return densities / total, (peak + np.log(total))[..., 0]
 
 
-def _pieces(x: Features, request: MixtureRequest) -> Iterator[tuple[slice, Features, _Compared]]:
-    """Some rows about the shift at a time, and what they are compared with."""
-    dense, about = isinstance(x, np.ndarray), _compared(request.mixture)
-    x, shift = rows_about(x, request.shift)
+def pieces(x: Features, shift: Array, about: Compared) -> Iterator[tuple[slice, Features]]:
+    """Some rows about the shift at a time, as many as may be compared with all components."""
+    dense = isinstance(x, np.ndarray)
+    x, shift = rows_about(x, shift)
     thin = 3 * about.columns.shape[1]
     step = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * (max(x.shape[1], thin) if dense else thin)))
     buffer = np.empty((min(x.shape[0], step), x.shape[1] if dense else 0))
     for start in range(0, x.shape[0], step):
         place = slice(start, min(start + step, x.shape[0]))
         if isinstance(x, np.ndarray):
-            yield place, np.subtract(x[place], shift, out=buffer[: place.stop - start]), about
+            yield place, np.subtract(x[place], shift, out=buffer[: place.stop - start])
         else:
-            yield place, x[place], about
+            yield place, x[place]
 
 
 def _transposed_times(x: Features | Array, weights: Array) -> Array:
@@ -208,27 +233,33 @@ def _transposed_times(x: Features | Array, weights: Array) -> Array:
 def mixture_sums(x: Features, request: MixtureRequest, assigned: Array | None = None) -> MixtureSums:
     """E-step of rows (n, D); additive over samples, O(nnz K M) or O(n D K M).
 
-    `assigned` (n, M) takes the place of the responsibilities where these are known.
+    `assigned` (n, C) takes the place of the responsibilities where these are known.
     """
-    count, width, k = request.mixture.loadings.shape
-    groups = request.mixture.noise_variance.shape[1]
+    shape, groups = request.mixture.weights.shape, request.mixture.noise_variance.shape[-1]
+    width, k = request.mixture.loadings.shape[-2:]
+    count, about = request.mixture.weights.size, compared(request.mixture)
     second, cross = np.zeros((count, k + 1, k + 1)), np.zeros((count * (k + 1), width))
-    energy, value = np.zeros((count, groups)), 0.0
-    for place, rows, about in _pieces(x, request):
-        squares = _squares(rows, groups)
-        log_joint, scores = _met(rows, squares, about)
-        shares, logs = _responsibilities(log_joint)
-        shares = shares if assigned is None else assigned[place]
-        weighted = np.empty((len(logs), count * (k + 1)))
-        for m, (z, map_) in enumerate(zip(scores, about.maps, strict=True)):
-            part = weighted[:, m * (k + 1) : (m + 1) * (k + 1)]
-            part[:, :k], part[:, k] = z * shares[:, m, None], shares[:, m]
-            total = float(shares[:, m].sum())
-            second[m] += joined(z.T @ part[:, :k] + total * map_.covariance, part[:, :k].sum(axis=0), total)
-        cross += _transposed_times(rows, weighted)
+    energy, value = np.zeros((count, groups)), np.zeros(shape[:-1])
+    for place, rows in pieces(x, request.shift, about):
+        squares = squares_of(rows, groups)
+        log_joint, u = met(rows, squares, about)
+        shares, logs = responsibilities(log_joint.reshape(-1, *shape))
+        shares = shares.reshape(-1, count) if assigned is None else assigned[place]
+        # The last column is that of the mean.
+        extended = np.concatenate([u, np.ones((*shares.shape, 1))], axis=2)
+        weighted = extended * shares[:, :, None]
+        second += extended.transpose(1, 2, 0) @ weighted.transpose(1, 0, 2)
+        cross += _transposed_times(rows, weighted.reshape(len(shares), -1))
         energy += _transposed_times(squares, shares)
-        value += float(logs.sum())
-    return MixtureSums(second, cross.reshape(count, k + 1, width), energy, value)
+        value += logs.sum(axis=0)
+    # From u to z, and the covariance GᵀG of each sample.
+    turn = np.zeros_like(second)
+    turn[:, :k, :k], turn[:, k, k] = about.roots, 1.0
+    totals = second[:, k, k, None, None]
+    second = turn.transpose(0, 2, 1) @ second @ turn
+    second[:, :k, :k] += totals * (about.roots.transpose(0, 2, 1) @ about.roots)
+    cross = turn.transpose(0, 2, 1) @ cross.reshape(count, k + 1, width)
+    return MixtureSums(second, cross, energy, value if shape[:-1] else float(value))
 
 
 def block_mixture(block: Block, request: MixtureRequest) -> MixtureSums:
@@ -237,111 +268,62 @@ def block_mixture(block: Block, request: MixtureRequest) -> MixtureSums:
 
 
 def maximise_mixture(
-    sums: MixtureSums, before: Mixture, specification: Specification, *, expand: bool = True
+    sums: MixtureSums, before: Mixture, specification: Specification, prior: NoisePrior = FLAT, *, expand: bool = True
 ) -> Mixture:
-    """M-step: of each component that of the model by itself; the likelihood does not fall.
+    """M-step: of each component that of the model by itself; the likelihood, with the prior, does not fall.
 
     `specification` is that of one component.  A component that has nothing left of the samples, or too little for its
     equations to be solved, keeps its parameters, and only its weight follows.
     """
-    counts, components = sums.counts, []
-    for m, parameters in enumerate(before.components):
-        if counts[m] > FADED:
-            with suppress(la.LinAlgError):
-                parameters = maximise((sums.latent(m),), specification, expand=expand)
-        components.append(parameters)
-    return mixture_of(counts / counts.sum(), tuple(components))
+    flat, counts = before.flat, sums.counts
+    loadings, mean, noise = flat.loadings.copy(), flat.mean.copy(), flat.noise_variance.copy()
+    alive = np.flatnonzero(counts > FADED)
+    for at in _solvable(sums.second, alive):
+        second, cross = sums.second[at], sums.cross[at]
+        k = second.shape[1] - 1
+        solution = np.linalg.solve(second, cross)
+        explained = (solution * cross).sum(axis=1)
+        explained = explained if noise.shape[1] > 1 else explained.sum(axis=1, keepdims=True)
+        sizes = np.array(specification.group_sizes)
+        residual = sums.energy[at] - explained + prior.rows * sizes * prior.centre
+        noise[at] = np.maximum(residual / (sizes * (counts[at, None] + prior.rows)), specification.floors)
+        wide, mean[at] = solution[:, :k].transpose(0, 2, 1), solution[:, k]
+        if expand:
+            # PX-EM, as in `gaussian.maximisation.expanded`.
+            shift = second[:, :k, k] / counts[at, None]
+            covariance = second[:, :k, :k] / counts[at, None, None] - shift[:, :, None] * shift[:, None, :]
+            mean[at] += (wide @ shift[:, :, None])[:, :, 0]
+            wide = wide @ np.linalg.cholesky(covariance)
+        loadings[at] = wide
+    weights = counts.reshape(before.weights.shape)
+    weights = weights / weights.sum(axis=-1, keepdims=True)
+    return Mixture(
+        weights, *(new.reshape(old.shape) for new, old in zip((loadings, mean, noise), before[1:], strict=True))
+    )
 
 
-def mixture_slope(sums: MixtureSums, mixture: Mixture, specification: Specification) -> Array:
-    """Gradient of the log-likelihood by (W, μ, log ψ, log π) as `Mixture.flatten` has them, from the E-step there;
-    ∂/∂log π_c = N_c − N π_c, as the weights add up to 1."""
-    width, k = mixture.loadings.shape[1:]
-    each = [slope((sums.latent(m),), parameters, specification) for m, parameters in enumerate(mixture.components)]
-    by_loadings, by_mean, by_noise = zip(*(np.split(one, [width * k, width * (k + 1)]) for one in each), strict=True)
+def _solvable(second: Array, numbers: Integers) -> list[Integers]:
+    """The components whose equations can be solved, all at one time where all can."""
+
+    def definite(at: Integers) -> bool:
+        with suppress(np.linalg.LinAlgError):
+            return bool(np.isfinite(np.linalg.cholesky(second[at])).all())
+        return False
+
+    return [numbers] if definite(numbers) else [at for at in numbers[:, None] if definite(at)]
+
+
+def mixture_slope(sums: MixtureSums, mixture: Mixture, specification: Specification, prior: NoisePrior = FLAT) -> Array:
+    """Gradient of the log-likelihood, and of the prior's, by (W, μ, log ψ, log π) as `Mixture.flatten` has them, from
+    the E-step there; ∂/∂log π_c = N_c − N π_c, as the weights add up to 1."""
+    sizes, noise = np.array(specification.group_sizes), mixture.noise_variance
+    wide = np.concatenate([mixture.loadings, mixture.mean[:, :, None]], axis=2).transpose(0, 2, 1)
+    moved = sums.second @ wide
+    residuals = (sums.cross - moved) / noise[:, None, :]
+    rest = ((moved - 2.0 * sums.cross) * wide).sum(axis=1)
+    rest = sums.energy + (rest if noise.shape[1] > 1 else rest.sum(axis=1, keepdims=True))
+    by_noise = 0.5 * (rest / noise - sizes * sums.counts[:, None])
+    by_noise += 0.5 * prior.rows * sizes * (prior.centre / noise - 1.0)
     by_weights = sums.counts - sums.counts.sum() * mixture.weights
-    return np.concatenate([*by_loadings, *by_mean, *by_noise, by_weights])
-
-
-class SubsetRequest(NamedTuple):
-    """Increasing numbers of the rows that are wanted, the shift of the features, whether all-zero rows are refused."""
-
-    rows: np.ndarray
-    shift: Array
-    refuse_zero_rows: bool
-
-
-class Subset(NamedTuple):
-    """First and second sums of each feature over all samples, and some rows as they are, in order."""
-
-    sums: FeatureSums
-    rows: tuple[Features, ...]
-
-
-def block_subset(block: Block, request: SubsetRequest) -> Subset:
-    """Sums of a block, and those of the rows that lie in it.
-
-    Raises DataError for NaN or infinity, and for all-zero rows where asked.
-    """
-    (sums,) = feature_sums(block, MomentRequest(request.shift, ((0,),), request.refuse_zero_rows))
-    first, last = np.searchsorted(request.rows, [block.start, block.start + block.rows])
-    inside = request.rows[first:last] - block.start
-    return Subset(sums, (cast(Features, block.features[inside]),) if len(inside) else ())
-
-
-def joined_subsets(left: Subset, right: Subset) -> Subset:
-    """The sums added, and the rows one after the other."""
-    return Subset(add(left.sums, right.sums), left.rows + right.rows)
-
-
-def _of_rows(x: Features, mixture: Mixture) -> Iterator[tuple[Array, list[Array]]]:
-    """log π_c p(x | c) and E[z | x, c] of some rows at a time; sparse rows are not densified."""
-    middle = mixture.weights @ mixture.mean
-    groups = mixture.noise_variance.shape[1]
-    if not isinstance(x, np.ndarray):
-        around = (mixture.loadings**2).sum(axis=2) + mixture.noise_variance + (mixture.mean - middle) ** 2
-        middle = far_mean(middle, mixture.weights @ around)
-    for _, rows, about in _pieces(x, MixtureRequest(mixture.moved(-middle), middle)):
-        yield _met(rows, _squares(rows, groups), about)
-
-
-@dataclass(frozen=True)
-class MixtureRows:
-    """The mixture given single rows x (n, D); `lengths` (M, K) are what scores of each component are multiplied by,
-    None for 1."""
-
-    mixture: Mixture
-    lengths: Array | None = None
-    holes: ClassVar[bool] = False
-
-    def responsibilities(self, x: Features, y: Array | None) -> Array:
-        """p(c | x) (n, M)."""
-        empty = np.zeros((0, len(self.mixture.weights)))
-        return np.vstack([empty, *(_responsibilities(joint)[0] for joint, _ in _of_rows(x, self.mixture))])
-
-    def likeliest(self, x: Features, y: Array | None) -> Array:
-        """The component with the largest responsibility (n,)."""
-        return np.concatenate([np.zeros(0), *(joint.argmax(axis=1) for joint, _ in _of_rows(x, self.mixture))])
-
-    def scores(self, x: Features, y: Array | None) -> Array:
-        """E[z | x, c] in that component (n, K), times its lengths."""
-        scores = [np.zeros((0, self.mixture.loadings.shape[2]))]
-        for joint, each in _of_rows(x, self.mixture):
-            chosen = joint.argmax(axis=1)
-            latent = np.stack(each)[chosen, np.arange(len(joint))]
-            scores.append(latent if self.lengths is None else latent * self.lengths[chosen])
-        return np.vstack(scores)
-
-    def reconstructions(self, x: Features, y: Array | None) -> Array:
-        """W_c E[z | x, c] + μ_c in that component (n, D)."""
-        rows, start = np.empty((x.shape[0], self.mixture.mean.shape[1])), 0
-        for joint, each in _of_rows(x, self.mixture):
-            chosen, place = joint.argmax(axis=1), rows[start : start + len(joint)]
-            for m, z in enumerate(each):
-                place[chosen == m] = z[chosen == m] @ self.mixture.loadings[m].T + self.mixture.mean[m]
-            start += len(joint)
-        return rows
-
-    def log_density(self, x: Features, y: Array | None) -> Array:
-        """log p(x) (n,), in nats."""
-        return np.concatenate([np.zeros(0), *(_responsibilities(joint)[1] for joint, _ in _of_rows(x, self.mixture))])
+    by_loadings = residuals[:, :-1].transpose(0, 2, 1)
+    return np.concatenate([by_loadings.ravel(), residuals[:, -1].ravel(), by_noise.ravel(), by_weights])
