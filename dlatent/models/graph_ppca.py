@@ -42,13 +42,13 @@ from dlatent.solvers.task import Between, Relation
 
 
 def check_strength(model: Any) -> None:
-    """Refuse a λ whose powers are nothing in double precision.  Errors: DataError."""
+    """Refuse a λ whose powers leave double precision.  Errors: DataError."""
     if isinstance(model.smoothing, str) or not model.smoothing:
         return
-    if 2 * model.hops * log10(1.0 + 1.0 / model.smoothing) > 300:
+    if 2 * model.hops * abs(log10(model.smoothing)) > 300:
         raise DataError(
-            f"smoothing={model.smoothing:g} over {model.hops} hops is no more in double precision; take a larger "
-            "smoothing, 0, or fewer hops"
+            f"smoothing={model.smoothing:g} over {model.hops} hops leaves double precision; take a smoothing nearer to "
+            "1, or 0, or fewer hops"
         )
 
 
@@ -81,7 +81,7 @@ class GraphPPCA(linear.LinearModel):
     r"""PPCA of samples in a graph, whose rows are smoothed over it.
 
     .. math:: f(S) (T - 1 \mu^\top) = Z W^\top + E, \qquad
-        f(S) = \sum_{k=0}^h \left(\frac{\lambda}{1 + \lambda}\right)^k S^k, \qquad S = D^{-1/2} A D^{-1/2}
+        f(S) = \sum_{k=0}^h \lambda^k S^k, \qquad S = D^{-1/2} A D^{-1/2}
 
     T are the samples × features, A the adjacency matrix of the graph with degrees D, and the rows of Z and E are as in
     PPCA.  A sample without edges keeps its own row; with λ = 0 it is PPCA.
@@ -106,7 +106,7 @@ class GraphPPCA(linear.LinearModel):
 
     References
     ----------
-    The filter is that of Zhou, Bousquet, Lal, Weston and Schölkopf (2004), "Learning with local and global
+    With λ < 1 the filter is that of Zhou, Bousquet, Lal, Weston and Schölkopf (2004), "Learning with local and global
     consistency", cut after h terms.  Read more in :doc:`/models/graph_ppca`.
 
     Examples
@@ -136,7 +136,7 @@ class GraphPPCA(linear.LinearModel):
             SMOOTHING,
             'float or "auto"',
             'λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.  "auto" is that of 0, '
-            "0.3, 1, 3, 10 and 30 with which rows predict cells best that they have not seen.",
+            "0.25, 0.5, 1, 2 and 4 with which cells that were hidden say best what the components are.",
             short="L",
         ),
         default="auto",
@@ -297,8 +297,9 @@ class GraphPPCA(linear.LinearModel):
 
     @property
     def smoothing_scores_(self) -> xr.Dataset | None:
-        """xarray.Dataset or None: Over the candidates `smoothing` of "auto": `smoothing_correlation` with the hidden
-        cells, and `smoothing_error`, the standard error of its difference to the largest.  None where λ was given."""
+        """xarray.Dataset or None: Over the candidates `smoothing` of "auto": `smoothing_correlation` of scores with
+        hidden cells, the mean over the components, and `smoothing_error`, the standard error of its difference to the
+        largest.  None where λ was given."""
         compared = self._smoothed.compared
         if compared is None:
             return None

@@ -88,10 +88,10 @@ class UserPrecision:
 
 @dataclass(frozen=True)
 class SmoothFilter:
-    """Δ = f(S)² of a smooth filter f(S) = Σ_{k≤h} (λ/(1+λ))ᵏ Sᵏ of a graph.
+    """Δ = f(S)² of a smooth filter f(S) = Σ_{k≤h} λᵏ Sᵏ of a graph.
 
-    The eigenvalues of S lie in [−1, 1], where f is positive.  A sample without edges keeps its row, f = 1.  f(S) is
-    (1 + λ)(I + λL)⁻¹ cut after h terms, L = I − S.
+    The eigenvalues of S lie in [−1, 1], where f is positive if h is even or λ < 1.  A sample without edges keeps its
+    row, f = 1.
 
     Parameters
     ----------
@@ -121,5 +121,5 @@ class SmoothFilter:
 
 
 def coefficients(smoothing: float, hops: int) -> Array:
-    """(λ/(1+λ))ᵏ for k = 0 … h (h + 1,)."""
-    return np.asarray((smoothing / (1.0 + smoothing)) ** np.arange(hops + 1))
+    """λᵏ for k = 0 … h (h + 1,)."""
+    return np.asarray(smoothing ** np.arange(hops + 1.0))

@@ -162,7 +162,7 @@ def selection(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
 
 def smoothing(result: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw how well each strength of smoothing over a graph predicts hidden cells.
+    """Draw how well scores with each strength of smoothing over a graph agree with hidden cells.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def smoothing(result: Any, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        Upwards the correlation of reconstructions with hidden cells, with the standard error of its difference to the
+        Upwards the correlation of scores with hidden cells, with the standard error of its difference to the
         largest; a vertical line at the one that was chosen.
 
     Raises

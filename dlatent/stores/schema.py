@@ -69,7 +69,7 @@ VARIABLES = (
     ("at_floor", "view", TRUTH, "whether the noise variance of the view ended at its floor"),
     ("eigenvalues", "component", FINITE, "leading eigenvalues of the covariance that the model fits"),
     ("smoothing", "smoothing", REAL, "strengths of smoothing over a graph that were compared"),
-    ("smoothing_correlation", "smoothing", REAL, "correlation of each one's reconstruction with hidden cells"),
+    ("smoothing_correlation", "smoothing", REAL, "correlation of each one's scores with hidden cells"),
     ("smoothing_error", "smoothing", REAL, "standard error of its difference to the largest"),
     ("mixture_weight", "mixture", POSITIVE, "weight of each component of the mixture"),
     ("mixture_loadings", "mixture feature component", FINITE, "W of each component, in units of the features"),

@@ -86,7 +86,7 @@ def smoothed(graph, smoothing, hops):
     """f(S), by its definition, of a graph in which every sample has an edge or none."""
     degrees = graph.sum(axis=1)
     s = graph / np.sqrt(np.outer(degrees, degrees) + (graph == 0))
-    return sum((smoothing / (1 + smoothing)) ** k * np.linalg.matrix_power(s, k) for k in range(hops + 1))
+    return sum(smoothing**k * np.linalg.matrix_power(s, k) for k in range(hops + 1))
 
 
 class InSpreads(Preset):

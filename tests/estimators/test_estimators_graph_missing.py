@@ -37,7 +37,6 @@ def averages(rows, graph, smoothing, hops):
         for _ in range(hops):
             reach = [
                 smoothing
-                / (1 + smoothing)
                 * sum(reach[m] * dense[m, n] / np.sqrt(degrees[m] * degrees[n]) for m in np.flatnonzero(dense[:, n]))
                 for n in range(len(rows))
             ]

@@ -13,12 +13,13 @@ from dlatent.solvers.smoothing import statistics as smoothing_sums
 from dlatent.solvers.smoothing.selection import _pass
 from dlatent.solvers.smoothing.statistics import (
     FOLDS,
+    Axes,
     SmoothingRequest,
     compared,
-    fold_predicted,
+    fold_compared,
     fold_scores,
     fold_smoothed,
-    score_maps,
+    score_axes,
 )
 from tests.graphs import power_law_graph
 
@@ -35,7 +36,7 @@ DIRECTIONS = tuple(RNG.normal(size=(FEATURES, 4)) for _ in SMOOTHINGS)
 def smooth(smoothing, hops=2):
     degrees = GRAPH.sum(axis=1)
     s = GRAPH.toarray() / np.sqrt(np.outer(degrees, degrees) + (GRAPH.toarray() == 0))
-    return sum((smoothing / (1 + smoothing)) ** k * np.linalg.matrix_power(s, k) for k in range(hops + 1))
+    return sum(smoothing**k * np.linalg.matrix_power(s, k) for k in range(hops + 1))
 
 
 def places():
@@ -78,68 +79,57 @@ def formed_scores(smoothing, x, shift, v, mean):
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_rows_are_made_of_scores_as_far_as_hidden_cells_say(kind):
-    """Rows with hidden cells regressed on orthonormal scores: singular directions as long as hidden cells say."""
+def test_components_are_those_of_rows_regressed_on_scores(kind):
+    """Singular directions of the regression on scores, of which they are combinations of length 1 about 0."""
     x, shift = CASES[kind]
     means = tuple(shift + RNG.normal(size=FEATURES) for _ in SMOOTHINGS)
     request = SmoothingRequest(SMOOTHINGS, 2, False, HIDING, shift, DIRECTIONS, means)
-    maps = score_maps(*run(fold_scores, request, x), HIDING.part)
     rows = with_hidden(x, shift) - shift
-    hidden = np.where(places(), (x.toarray() if sp.issparse(x) else x) - shift, 0.0) / 0.2
-    signs = set[float]()
-    for smoothing, v, mean, found in zip(SMOOTHINGS, DIRECTIONS, means, maps, strict=True):
+    for smoothing, v, mean, found in zip(
+        SMOOTHINGS, DIRECTIONS, means, score_axes(*run(fold_scores, request, x)), strict=True
+    ):
         scores = formed_scores(smoothing, x, shift, v, mean)
-        unit = np.linalg.qr(scores - scores.mean(axis=0))[0]
-        along, _, across = np.linalg.svd(unit.T @ rows, full_matrices=False)
-        of_hidden = [(unit @ u) @ hidden @ w for u, w in zip(along.T, across, strict=True)]
-        signs |= set(np.sign(of_hidden))
-        made = unit @ along * np.maximum(of_hidden, 0.0) @ across + rows.mean(axis=0)
-        np.testing.assert_allclose(scores @ found[:, :-1].T + found[:, -1], made, rtol=1e-8, atol=1e-9)
-    assert signs == {-1.0, 1.0}
+        unit = scores @ found.of_scores[:-1] + found.of_scores[-1]
+        np.testing.assert_allclose(unit.T @ np.column_stack([unit, np.ones(SAMPLES)]), np.eye(4, 5), atol=1e-9)
+        np.testing.assert_allclose(found.along.T @ found.along, np.eye(4), atol=1e-9)
+        projection = np.linalg.qr(scores - scores.mean(axis=0))[0]
+        lengths = np.linalg.svd(projection.T @ rows, compute_uv=False)
+        np.testing.assert_allclose(unit.T @ rows, lengths[:, None] * found.along.T, rtol=1e-8, atol=1e-9)
 
 
-def test_directions_of_scores_that_do_not_vary_are_left_out():
+def test_scores_that_do_not_vary_make_no_component():
     shift, twice = CASES["dense"][1], np.eye(FEATURES)[:, [0, 0, 1]]
-    found = run(fold_scores, SmoothingRequest((1.0,), 2, False, HIDING, shift, (twice,), (shift,)), DENSE)
-    (made,), (alone,) = score_maps(*found, 0.2), score_maps(*without_second(*found), 0.2)
-    np.testing.assert_allclose(made[:, 0] + made[:, 1], alone[:, 0], rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(made[:, 2:], alone[:, 1:], rtol=1e-8, atol=1e-10)
-
-
-def without_second(moved, grams):
-    """The sums without those of the second column of the scores."""
-    keep = [0, 2, 3]
-    return moved[:, :, keep], grams[:, keep][:, :, keep]
+    request = SmoothingRequest((1.0,), 2, False, HIDING, shift, (twice,), (shift,))
+    (axes,) = score_axes(*run(fold_scores, request, DENSE))
+    assert np.flatnonzero(abs(axes.of_scores).max(axis=0) < 1e-9).tolist() == [2]
+    sums = run(fold_compared, request._replace(axes=(axes,)), DENSE)
+    assert abs(sums[0, :, 3:, 2]).max() < 1e-9
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_hidden_cells_are_compared_with_what_scores_say_of_them(kind):
-    """Of sparse rows, hidden entries that are stored count once and each zero as the part that is hidden."""
+def test_hidden_cells_are_compared_with_what_scores_say_of_components(kind):
     x, shift = CASES[kind]
     means = tuple(shift + RNG.normal(size=FEATURES) for _ in SMOOTHINGS)
-    maps = tuple(RNG.normal(size=(FEATURES, 5)) for _ in SMOOTHINGS)
-    request = SmoothingRequest(SMOOTHINGS, 2, False, HIDING, shift, DIRECTIONS, means, maps)
-    found = run(fold_predicted, request, x)
-    dense = x.toarray() if sp.issparse(x) else x
-    weights = np.where(dense == 0, 0.2, places()) if sp.issparse(x) else places()
+    axes = tuple(Axes(RNG.normal(size=(5, 4)), RNG.normal(size=(FEATURES, 4))) for _ in SMOOTHINGS)
+    request = SmoothingRequest(SMOOTHINGS, 2, False, HIDING, shift, DIRECTIONS, means, axes=axes)
+    found = run(fold_compared, request, x)
+    hidden = np.where(places(), (x.toarray() if sp.issparse(x) else x) - shift, 0.0)
     for at, smoothing in enumerate(SMOOTHINGS):
         scores = formed_scores(smoothing, x, shift, DIRECTIONS[at], means[at])
-        predicted = scores @ maps[at][:, :-1].T + maps[at][:, -1]
-        values = dense - shift
-        for terms in range(FOLDS):
-            own = (slice(terms, None, FOLDS),)
-            w, a, b = weights[own], values[own], predicted[own]
-            expected = [(w * t).sum() for t in (np.ones_like(a), a, a**2, b, b**2, a * b)]
-            np.testing.assert_allclose(found[at, terms], expected, rtol=1e-9, atol=1e-9)
+        said, seen = scores @ axes[at].of_scores[:-1] + axes[at].of_scores[-1], hidden @ axes[at].along
+        for fold in range(FOLDS):
+            a, b = seen[fold::FOLDS], said[fold::FOLDS]
+            expected = [t.sum(axis=0) for t in (np.ones_like(a), a, a**2, b, b**2, a * b)]
+            np.testing.assert_allclose(found[at, fold], expected, rtol=1e-9, atol=1e-9)
 
 
 def sums_of(*pairs):
     """Sums of candidates, from values and what each predicts, a row each."""
-    found = np.zeros((len(pairs), FOLDS, 6))
+    found = np.zeros((len(pairs), FOLDS, 6, 1))
     for at, (x, p) in enumerate(pairs):
         for fold in range(FOLDS):
             a, b = x[fold::FOLDS], p[fold::FOLDS]
-            found[at, fold] = [(t).sum() for t in (np.ones_like(a), a, a**2, b, b**2, a * b)]
+            found[at, fold, :, 0] = [t.sum() for t in (np.ones_like(a), a, a**2, b, b**2, a * b)]
     return found
 
 
@@ -156,6 +146,13 @@ def test_the_smallest_candidate_within_a_standard_error_is_chosen():
     apart = each[:, [best]] - each
     np.testing.assert_allclose(found.standard_error, np.sqrt(9 * apart.var(axis=0)), rtol=1e-6, atol=1e-12)
     assert compared(sums_of((x, good), (x, good))).chosen == 0
+
+
+def test_components_count_alike():
+    x, p, q = RNG.normal(size=(3, 500))
+    both = np.concatenate([sums_of((x, x + p)), sums_of((100 * x, x + 3 * q))], axis=3)
+    each = [np.corrcoef(x, x + p)[0, 1], np.corrcoef(x, x + 3 * q)[0, 1]]
+    assert compared(both).correlation[0] == pytest.approx(np.mean(each), rel=1e-9)
 
 
 def test_where_no_candidate_predicts_anything_the_first_is_chosen():

@@ -153,10 +153,8 @@ class Comparing(NamedTuple):
 
 
 def compared_width(task: Task) -> int:
-    """Columns of one strength of smoothing: directions, or later scores, which meet the rows twice, and one of ones."""
-    features = task.data.features
-    k = min(task.specification.n_components, features)
-    return max(min(k + OVERSAMPLING, features) + 1, 2 * (k + 1))
+    """Columns of one strength of smoothing: directions, or later scores, and one of ones."""
+    return min(task.specification.n_components + OVERSAMPLING, task.data.features) + 1
 
 
 def compared_columns(task: Task) -> int:

@@ -29,17 +29,17 @@ from dlatent.solvers.smoothing.statistics import (
     SmoothingRequest,
     check_and_add,
     compared,
-    fold_predicted,
+    fold_compared,
     fold_scores,
     fold_smoothed,
-    score_maps,
+    score_axes,
     sent_rows,
     shares,
 )
 from dlatent.solvers.task import Comparison, Relation, Task
 
-CANDIDATES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
-HIDING = Hiding(0.2, 0)
+CANDIDATES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+HIDING = Hiding(0.25, 0)
 S = TypeVar("S")
 T = TypeVar("T", bound=Task)
 
@@ -67,7 +67,7 @@ def _smoothing(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
     groups = [CANDIDATES[at : at + together] for at in range(1, len(CANDIDATES), together)]
     groups[0] = (*CANDIDATES[:1], *groups[0])  # λ = 0 sends nothing
     requests = [SmoothingRequest(group, hops, True, HIDING, shift, ()) for group in groups]
-    sums = [_predicted(request, start, k, run) for request in requests]
+    sums = [_compared(request, start, k, run) for request in requests]
     return compared(np.concatenate(sums))
 
 
@@ -81,10 +81,10 @@ def _averaging(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
         solution = fit_rows(averaged(run, averaging), short, shift)
         known = solution.parameters._replace(mean=np.nan_to_num(solution.parameters.mean))
         sums.append(run(expected_cells(ExpectedRequest(known, solution.specification, averaging))))
-    return compared(np.concatenate(sums))
+    return compared(np.concatenate(sums)[..., None])
 
 
-def _predicted(request: SmoothingRequest, start: Array, k: int, run: Run) -> Array:
+def _compared(request: SmoothingRequest, start: Array, k: int, run: Run) -> Array:
     """The sums over hidden cells of some candidates that share their passes."""
     count = len(request.smoothings)
     directions, means = [start] * count, [request.shift] * count
@@ -98,8 +98,8 @@ def _predicted(request: SmoothingRequest, start: Array, k: int, run: Run) -> Arr
             directions[at] = la.svd(centred, full_matrices=False)[0]
             means[at] = request.shift + offset
     once = request._replace(twice=False, directions=tuple(v[:, :k] for v in directions), means=tuple(means))
-    maps = score_maps(*run(_pass(fold_scores, once, "scores")), HIDING.part)
-    return run(_pass(fold_predicted, once._replace(maps=maps), "hidden cells"))
+    axes = score_axes(*run(_pass(fold_scores, once, "scores")))
+    return run(_pass(fold_compared, once._replace(axes=axes), "hidden cells"))
 
 
 def _pass(fold: Callable[[Block, SmoothingRequest], S], request: SmoothingRequest, name: str) -> Pass[Any, S]:

@@ -1,10 +1,12 @@
-"""How well smoothed rows predict cells that they have not seen, for several strengths λ of the filter at once.
+"""How well the components of smoothed rows are known from cells that they have not seen, for several strengths λ of the
+filter at once.
 
 A part of the cells is set to the mean, all others are scaled up as much; rows are smoothed, and projected on the
-leading directions of each λ.  The rows themselves, not smoothed, are regressed on these scores, and what that says of
-the hidden cells is correlated with them: the directions would reconstruct smoothed rows, in which f(S) makes large what
-neighbours have in common.  Of sparse rows the mean is zero here, but in columns far from it: to hide a zero changes
-nothing, so that all zeros together say what a part of them would.
+leading directions of each λ.  The rows themselves, not smoothed, are regressed on these scores: its singular directions
+are components, of which the scores say something from cells that are seen and from neighbours, and the hidden cells
+from themselves.  How far both agree is a correlation for each, and their mean is compared: each component counts alike,
+as to what is made of scores, so that the largest, which may be each sample's own, does not decide alone.  Of sparse
+rows the mean is zero here, but in columns far from it.
 
 Statistics are additive over samples.  The candidates share the passes: each has columns of its own in the thin rows
 that meet their neighbours, with its own coefficients; λ = 0 needs no neighbour and sends none.
@@ -39,10 +41,16 @@ VARYING = 1e-10
 Truths: TypeAlias = npt.NDArray[np.bool_]
 
 
+class Axes(NamedTuple):
+    """Components of rows: what they are of scores [Z, 1] (b + 1, b), and along which features they lie (D, b)."""
+
+    of_scores: Array
+    along: Array
+
+
 class SmoothingRequest(NamedTuple):
     """Candidates λ, the hops of f, whether f² is applied (f where not), the hiding, the shift (D,), as many directions
-    (D, b) of each candidate; for scores the mean (D,) of each, and where cells are predicted what rows are made of
-    scores by (D, b + 1), the intercept last."""
+    (D, b) of each candidate; for scores the mean (D,) of each, and where these are compared the axes."""
 
     smoothings: tuple[float, ...]
     hops: int
@@ -51,7 +59,7 @@ class SmoothingRequest(NamedTuple):
     shift: Array
     directions: tuple[Array, ...]
     means: tuple[Array, ...] = ()
-    maps: tuple[Array, ...] = ()
+    axes: tuple[Axes, ...] = ()
 
     @property
     def moving(self) -> list[Array]:
@@ -157,98 +165,64 @@ def _scores(block: Block, at: slice, x: Features, request: SmoothingRequest) -> 
 
 
 def fold_scores(block: Block, request: SmoothingRequest) -> tuple[Array, Array]:
-    """Of each candidate (X̃−s)ᵀ[Z, 1] and the same of all cells X (2, D, b + 1), side by side, and [Z, 1]ᵀ[Z, 1]
-    (C, b + 1, b + 1), for scores Z; O(nnz b) or O(n D b) for each candidate."""
+    """Of each candidate (X̃−s)ᵀ[Z, 1] (D, b + 1), side by side, and [Z, 1]ᵀ[Z, 1] (C, b + 1, b + 1), for scores Z;
+    O(nnz b) or O(n D b) for each candidate."""
     block, request = _about(block, request)
     count, width = len(request.directions), request.directions[0].shape[1] + 1
-    moved, grams = np.zeros((2, block.features.shape[1], count * width)), np.zeros((count, width, width))
+    moved, grams = np.zeros((block.features.shape[1], count * width)), np.zeros((count, width, width))
     for at in _pieces(block):
-        rows = block.features[at]
-        x = _with_hidden(rows, block.start + at.start, request)
-        scores = [np.column_stack([z, np.ones(len(z))]) for z in _scores(block, at, x, request)]
+        x = _with_hidden(block.features[at], block.start + at.start, request)
+        scores = [_with_one(z) for z in _scores(block, at, x, request)]
         together = partial(_rows_of, np.hstack(scores))
-        for sums, cells in zip(moved, (x, rows), strict=True):
-            sums += weighted_sums(cells, request.shift, together, energies=False)[0]
+        moved += weighted_sums(x, request.shift, together, energies=False)[0]
         grams += [z.T @ z for z in scores]
     return moved, grams
 
 
-def score_maps(moved: Array, grams: Array, part: float) -> tuple[Array, ...]:
-    """The maps (D, b + 1) from [Z, 1] to rows about the shift, of each candidate, where a part of cells is hidden.
-
-    The cells that are seen, of which the scores are made, give the regression of rows on scores up to its size, in
-    its singular directions LSRᵀ; the hidden ones give the size of each, diag(LᵀB R) for their regression B, so that
-    directions of noise count for nothing.
-    """
-    cells = np.split(moved, len(grams), axis=2)
-    return tuple(_score_map(both[0], both[1], gram, part) for both, gram in zip(cells, grams, strict=True))
+def _with_one(scores: Array) -> Array:
+    return np.column_stack([scores, np.ones(len(scores))])
 
 
-def _score_map(seen: Array, all_cells: Array, gram: Array, part: float) -> Array:
-    hidden = (all_cells - (1.0 - part) * seen) / part
+def score_axes(moved: Array, grams: Array) -> tuple[Axes, ...]:
+    """The singular directions of the regression of rows on scores, of each candidate."""
+    return tuple(map(_axes, np.split(moved, len(grams), axis=1), grams))
+
+
+def _axes(moved: Array, gram: Array) -> Axes:
     middle = gram[-1, :-1] / gram[-1, -1]
     variances, axes = la.eigh(gram[:-1, :-1] - gram[-1, -1] * np.outer(middle, middle))
     varying = variances > VARYING * max(variances[-1], 0.0)
-    white = axes[:, varying] / np.sqrt(variances[varying])
-    of_seen, of_hidden = ((cross[:, :-1] - np.outer(cross[:, -1], middle)) @ white for cross in (seen, hidden))
-    left, _, right = la.svd(of_seen, full_matrices=False)
-    sizes = np.maximum(np.einsum("dk,dk->k", left, of_hidden @ right.T), 0.0)
-    loadings = (left * sizes) @ (white @ right.T).T
-    return np.column_stack([loadings, seen[:, -1] / gram[-1, -1] - loadings @ middle])
+    white = axes * np.where(varying, 1.0 / np.sqrt(np.where(varying, variances, 1.0)), 0.0)
+    along, _, across = la.svd((moved[:, :-1] - np.outer(moved[:, -1], middle)) @ white, full_matrices=False)
+    turn = white @ across.T
+    return Axes(np.vstack([turn, -middle @ turn]), along)
 
 
-def fold_predicted(block: Block, request: SmoothingRequest) -> Array:
-    """Of each candidate and each set of rows the sums of 1, x, x², p, p² and xp over hidden cells x and what is
-    predicted of them, p, both about the shift (C, FOLDS, 6)."""
+def fold_compared(block: Block, request: SmoothingRequest) -> Array:
+    """Of each candidate, each set of rows and each component the sums of 1, x, x², p, p² and xp over what hidden cells
+    say of it, x, and what scores say, p (C, FOLDS, 6, b)."""
     block, request = _about(block, request)
-    totals = np.zeros((len(request.directions), FOLDS, 6))
+    totals = np.zeros((len(request.axes), FOLDS, 6, request.directions[0].shape[1]))
     for at in _pieces(block):
         rows, start = block.features[at], block.start + at.start
         scores = _scores(block, at, _with_hidden(rows, start, request), request)
-        sets, places = (start + np.arange(rows.shape[0])) % FOLDS, hidden_cells(rows, start, request.hiding)
-        for total, z, score_map in zip(totals, scores, request.maps, strict=True):
-            loadings, intercept = score_map[:, :-1], score_map[:, -1]
-            if isinstance(rows, sp.csr_array):
-                sums = _sparse_sums(rows, places, z, loadings, intercept, request.hiding.part)
-            else:
-                sums = _dense_sums(rows - request.shift, places, z, loadings, intercept)
-            np.add.at(total, sets, sums)
+        sets, hidden = (start + np.arange(rows.shape[0])) % FOLDS, _hidden(rows, start, request)
+        for total, z, axes in zip(totals, scores, request.axes, strict=True):
+            x, p = np.asarray(hidden @ axes.along), _with_one(z) @ axes.of_scores
+            np.add.at(total, sets, np.stack([np.ones_like(x), x, x**2, p, p**2, x * p], axis=1))
     return totals
 
 
-def _dense_sums(values: Array, places: Truths, scores: Array, loadings: Array, middle: Array) -> Array:
-    predicted = scores @ loadings.T + middle
-    terms = (np.ones_like(values), values, values**2, predicted, predicted**2, values * predicted)
-    return np.column_stack([(term * places).sum(axis=1) for term in terms])
-
-
-def _sparse_sums(x: sp.csr_array, places: Truths, scores: Array, loadings: Array, middle: Array, part: float) -> Array:
-    """Of hidden entries that are stored, and of all zeros as the part of them that is hidden."""
-    n, columns = x.shape[0], x.indices
-    rows, values = np.repeat(np.arange(n), np.diff(x.indptr)), np.asarray(x.data, dtype=np.float64)
-    predicted = middle[columns]
-    for scores_of, across in zip(scores.T, loadings.T, strict=True):
-        predicted += scores_of[rows] * across[columns]
-
-    def summed(terms: Array) -> Array:
-        return np.asarray(np.bincount(rows, weights=terms, minlength=n), dtype=np.float64)
-
-    squares = np.einsum("ik,kl,il->i", scores, loadings.T @ loadings, scores)
-    everywhere = (
-        np.full(n, float(x.shape[1])),
-        scores @ loadings.sum(axis=0) + middle.sum(),
-        squares + 2.0 * scores @ (loadings.T @ middle) + middle @ middle,
-    )
-    count, first, second = (
-        summed(places * term) + part * (everything - summed(term))
-        for term, everything in zip((np.ones_like(values), predicted, predicted**2), everywhere, strict=True)
-    )
-    stored = [summed(places * term) for term in (values, values**2, values * predicted)]
-    return np.column_stack([count, stored[0], stored[1], first, second, stored[2]])
+def _hidden(x: Features, start: int, request: SmoothingRequest) -> Features:
+    """The hidden cells about the shift, and 0 elsewhere."""
+    places = hidden_cells(x, start, request.hiding)
+    if isinstance(x, sp.csr_array):
+        return sp.csr_array((x.data * places, x.indices, x.indptr), shape=x.shape)
+    return (x - request.shift) * places
 
 
 def compared(sums: Array) -> Comparison:
-    """The smallest candidate whose correlation is within a standard error of the largest, from `fold_predicted`.
+    """The smallest candidate whose mean correlation is within a standard error of the largest, from `fold_compared`.
 
     The standard error is that of the jackknife over the sets of rows.  Where no candidate predicts anything, and
     without variation, nothing is known, and the first one is taken.
@@ -264,9 +238,10 @@ def compared(sums: Array) -> Comparison:
 
 
 def _correlations(sums: Array) -> Array:
-    """Of 1, x, x², p, p² and xp (C, 6); 0 where one of the two does not vary."""
-    count, x, xx, p, pp, xp = sums.T
+    """Mean correlations (C,) from sums of 1, x, x², p, p² and xp (C, 6, b); that of two of which one does not vary is
+    0."""
+    count, x, xx, p, pp, xp = np.moveaxis(sums, 1, 0)
     count = np.maximum(count, 1.0)
     scale = np.sqrt(np.maximum(xx - x * x / count, 0.0) * np.maximum(pp - p * p / count, 0.0))
-    correlations: Array = np.divide(xp - x * p / count, scale, out=np.zeros_like(scale), where=scale > 0.0)
-    return correlations
+    each = np.divide(xp - x * p / count, scale, out=np.zeros_like(scale), where=scale > 0.0)
+    return np.asarray(each.mean(axis=1))
