@@ -97,9 +97,9 @@ def test_parameters_are_kept_as_given(model):
 
 
 def test_the_text_of_a_model_names_what_differs_from_the_defaults():
-    assert repr(PPCA(2)) == "PPCA()"
+    assert repr(PPCA()) == "PPCA()"
     assert repr(PPCA(5, tol=1e-6)) == "PPCA(n_components=5, tol=1e-06)"
-    assert repr(SupervisedPPCA(2, target_type="class")) == "SupervisedPPCA(target_type='class')"
+    assert repr(SupervisedPPCA(target_type="class")) == "SupervisedPPCA(target_type='class')"
     assert "PPCA" in PPCA(2).fit(X)._repr_html_()
 
 
