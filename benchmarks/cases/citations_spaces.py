@@ -37,18 +37,18 @@ def graph_data(folder: Path, data: str, weighting: str) -> GraphData:
     return GraphData(features, graph, np.load(folder / f"{data}-classes.npy"))
 
 
-def pca(data: GraphData, k: int) -> Array:
-    """Posterior means of PPCA."""
+def pca(data: GraphData, k: int, *, whiten: bool = True) -> Array:
+    """Posterior means of PPCA, or scores in units of the features."""
     from dlatent import PPCA
 
-    return np.asarray(PPCA(k, zero_rows="keep", whiten=True).fit(data.features).transform(data.features))
+    return np.asarray(PPCA(k, zero_rows="keep", whiten=whiten).fit(data.features).transform(data.features))
 
 
 def prpca(data: GraphData, k: int, **options: Any) -> Array:
     """Posterior means of relational PPCA: each document by its own words, in a subspace that the edges have chosen."""
     from dlatent import RelationalPPCA
 
-    model = RelationalPPCA(k, zero_rows="keep", whiten=True, **options).fit(data.features, graph=data.graph)
+    model = RelationalPPCA(k, zero_rows="keep", **{"whiten": True, **options}).fit(data.features, graph=data.graph)
     return np.asarray(model.transform(data.features))
 
 

@@ -81,11 +81,11 @@ def smoothed(data: GraphData, smoothing: float | str) -> tuple[Array, float]:
 
 
 def _plain(data: GraphData) -> tuple[Array, float]:
-    return pca(data, COMPONENTS), 0.0
+    return pca(data, COMPONENTS, whiten=False), 0.0
 
 
 def _relational(data: GraphData) -> tuple[Array, float]:
-    return prpca(data, COMPONENTS), 0.0
+    return prpca(data, COMPONENTS, whiten=False), 0.0
 
 
 METHODS: dict[str, Callable[[GraphData], tuple[Array, float]]] = {

@@ -110,23 +110,6 @@ class Linear(FittedModel):
             lengths[-1] /= np.sqrt(len(self.loadings))
         return np.asarray(lengths)
 
-    def in_data_units(self, units: Array) -> Self:
-        """The model of features x, of a fit to x/units."""
-        noise, spread, variance = self.noise, self.loadings_covariance, self.mean_variance
-        targets = None if self.targets is None else self.targets.in_data_units(units)
-        if isinstance(noise, FeatureNoise):
-            noise = FeatureNoise(noise.variance * units**2, noise.floor * units**2, noise.at_floor)
-        return replace(
-            self,
-            loadings=self.loadings * units[:, None],
-            mean=self.mean * units,
-            noise=noise,
-            loadings_covariance=None if spread is None else spread * units[:, None] ** 2,
-            mean_variance=None if variance is None else variance * units**2,
-            targets=targets,
-            units=units,
-        )
-
     @cached_property
     def parameters(self) -> Parameters:
         """Those of all views, stacked, on independent factors, in the units of the data."""
@@ -281,6 +264,23 @@ class LinearGaussian(Linear):
         precision = 1.0 if self.between is None else self.between.isolated
         return Complete(self.parameters, self.specification, precision)
 
+    def in_data_units(self, units: Array) -> Self:
+        """The model of features x, of a fit to x/units."""
+        noise, spread, variance = self.noise, self.loadings_covariance, self.mean_variance
+        targets = None if self.targets is None else self.targets.in_data_units(units)
+        if isinstance(noise, FeatureNoise):
+            noise = FeatureNoise(noise.variance * units**2, noise.floor * units**2, noise.at_floor)
+        return replace(
+            self,
+            loadings=self.loadings * units[:, None],
+            mean=self.mean * units,
+            noise=noise,
+            loadings_covariance=None if spread is None else spread * units[:, None] ** 2,
+            mean_variance=None if variance is None else variance * units**2,
+            targets=targets,
+            units=units,
+        )
+
     def told(self) -> Summary:
         """The graph, or the precision between samples."""
         if self.between is None:
@@ -323,17 +323,12 @@ class JointGaussian(LinearGaussian):
         squares = [(self.start.loadings[at] ** 2).sum(axis=0) for at in self.specification.slices]
         return np.asarray(squares / (self.total_variance * self.specification.sizes)[:, None])
 
-    def in_data_units(self, units: Array) -> Self:
-        """The model of features x, of a fit to x/units."""
-        fitted, own = super().in_data_units(units), [units[at] for at in self.specification.slices]
-        if self.heads is None:
-            return fitted
-        each = {views: head.in_data_units(*(own[v] for v in views)) for views, head in self.heads.each.items()}
-        return replace(fitted, heads=ViewHeads(each))
-
     def head_of(self, given: int, other: int) -> ViewHead | None:
         """What tells a view from another, by their numbers; None where that is the likelihood."""
-        return None if self.heads is None else self.heads.each.get((given, other))
+        head = None if self.heads is None else self.heads.each.get((given, other))
+        if head is None or self.units is None:
+            return head
+        return head.in_data_units(*(self.units[self.specification.slices[view]] for view in (given, other)))
 
     def derived(self) -> dict[str, Variable]:
         """The shares of variance."""

@@ -219,7 +219,8 @@ class Maxima:
     def evaluate(self, point: Array) -> tuple[float, Array]:
         """The objective, counted."""
         self.left -= 1.0
-        return self.objective(point)
+        with np.errstate(all="ignore"):  # where a line search tries noise that is next to nothing
+            return self.objective(point)
 
     def free(self, point: Array) -> np.ndarray:
         """Which log noise variances are at no bound; rounding keeps some a little beside."""

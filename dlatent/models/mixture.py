@@ -80,10 +80,8 @@ class PPCAMixture(Model[Mixture]):
     n_components: int = parameter(
         default=2,
         kw_only=False,
-        text=(
-            "K, the number of latent variables of each component of the mixture; less than the number of samples, and "
-            "at most that of features."
-        ),
+        text="K, the number of latent variables of each component of the mixture; less than the number of samples, and "
+        "at most that of features.",
     )
     n_mixtures: int = parameter(
         Parameter(
@@ -141,10 +139,7 @@ class PPCAMixture(Model[Mixture]):
     )
     warm_start: bool = parameter(
         default=False,
-        text=(
-            "Go on from the components of the last fit, or of the saved model, instead of from the best of `n_init` "
-            "starts."
-        ),
+        text="Go on from the components of the last fit, or of the saved model, and not from the best of the starts.",
     )
     scale: Scale | None = parameter(default="none")
     whiten: bool = parameter(default=False)

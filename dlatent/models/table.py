@@ -140,7 +140,10 @@ def _most_to_choose(model: Any, rows: int, source: DataSource) -> int:
             "give a number, or compare numbers by select_n_components"
         )
     most = MOST if model._missing == "raise" else MOST_WITH_HOLES
-    return max(min(most, rows - 1, source.shape[1] - 1), 1)
+    features = source.shape[1]
+    # As many as features leave no noise; but of two features one component does not tell three classes.
+    least = min(2, features, rows - 1) if hasattr(model, "target_type") else 1
+    return max(min(most, rows - 1, features - 1), least)
 
 
 def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> int:

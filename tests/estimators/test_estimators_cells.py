@@ -76,7 +76,7 @@ def test_entries_that_are_not_stored(tmp_path: Any) -> None:
     """Of an array in memory, a store in blocks, and lazy chunks."""
     rows, columns = np.random.default_rng(0).integers([[N], [D]], size=(2, 200))
     sparse = PPCA(3, missing="unstored", tol=1e-13).fit(stored(X))
-    expected = PPCA(3, missing="nan", tol=1e-13).fit(X).predict_cells(X, rows, columns)
+    expected = PPCA(3, missing="nan", scale="none", tol=1e-13).fit(X).predict_cells(X, rows, columns)
     xr.testing.assert_allclose(sparse.predict_cells(stored(X), rows, columns), expected, rtol=1e-6)
     zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(20, D))
     for data in (tmp_path / "x.zarr", da.from_array(X, chunks=(17, 3))):
@@ -146,10 +146,11 @@ def by_prior(model: Any, x: Any, never: list[int]) -> Any:
 def test_the_prior_tells_of_features_without_an_entry(options: dict[str, Any], tmp_path: Any) -> None:
     """The answer is where the prior is, as sure as the prior is, and the entries of new rows there say nothing."""
     x = np.insert(X, [2, 5], np.nan, axis=1)
-    model = PPCA(2, missing="nan", tol=1e-12, **options)
+    options = {"missing": "nan", "scale": "none", "whiten": True, "tol": 1e-12, **options}
+    model = PPCA(2, **options)
     with pytest.warns(DataWarning, match=r"2 of 9 features were never observed \(columns 2, 6\).* that of all feat"):
         model.fit(x)
-    rest, never = PPCA(2, missing="nan", tol=1e-12, **options).fit(X), [2, 6]
+    rest, never = PPCA(2, **options).fit(X), [2, 6]
     means = np.delete(model.mean_, never)
     np.testing.assert_allclose(means, rest.mean_, rtol=1e-5)
     np.testing.assert_allclose(model.mean_[never], means.mean(), rtol=1e-12)

@@ -213,11 +213,12 @@ def test_a_default_fit_keeps_what_the_prior_leaves_on():
         assert PPCA(prior="ard").fit(x).components_.any(axis=1).all()
     noise = np.random.default_rng(0).standard_normal((100, 10))
     assert PPCA().fit(noise).n_components_ == 1
-    for model in (PPCA(missing="nan"), SupervisedPPCA(missing="nan")):
+    # One noise of all features is that of features in their own units.
+    for model in (PPCA(missing="nan", scale="none"), SupervisedPPCA(missing="nan", scale="none")):
         found = model.fit(X, DATA.targets) if isinstance(model, SupervisedPPCA) else model.fit(X)
         assert found.n_components_ == found.n_components_effective_ == 3
         assert found.transform(X).shape == (300, 3)
-    again = PPCA(missing="nan", warm_start=True).fit(X)
+    again = PPCA(missing="nan", scale="none", warm_start=True).fit(X)
     assert again.fit(X).n_components_ == 3
 
 

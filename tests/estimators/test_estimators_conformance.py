@@ -166,15 +166,16 @@ PRESETS = [
         **BY_ROWS,
     ),
     PriorAxesPreset(
-        "factor analysis, a prior", partial(FactorAnalysis, n_components=2, missing="nan", tol=1e-12), FEW_HOLES,
-        **BY_ROWS,
+        "factor analysis, a prior",
+        partial(FactorAnalysis, n_components=2, missing="nan", scale="none", tol=1e-12), FEW_HOLES, **BY_ROWS,
     ),
     Preset(
         "supervised, entries missing", partial(SupervisedPPCA, n_components=2, missing="nan", prior="ml"), HOLES, GAPS,
         **BY_ROWS,
     ),
     PriorAxesPreset(
-        "supervised, a prior", partial(SupervisedPPCA, n_components=2, missing="nan"), HOLES, GAPS, **BY_ROWS
+        "supervised, a prior",
+        partial(SupervisedPPCA, n_components=2, missing="nan", scale="none"), HOLES, GAPS, **BY_ROWS
     ),
     Preset("supervised, regression", partial(SupervisedPPCA, n_components=2), X, OUTPUTS),
     Preset("supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.array(["no", "yes"])[CLASSES]),
@@ -230,7 +231,8 @@ PRESETS = [
     ),
     MixturePreset("mixture", partial(PPCAMixture, n_components=2, n_mixtures=2), MIXED),
     MixturePreset(
-        "mixture of factor analysers", partial(PPCAMixture, n_components=1, n_mixtures=2, noise="diagonal", noise_prior=0.0), FACTORS
+        "mixture of factor analysers",
+        partial(PPCAMixture, n_components=1, n_mixtures=2, noise="diagonal", noise_prior=0.0), FACTORS,
     ),
 ]  # fmt: skip
 

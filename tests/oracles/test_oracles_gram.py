@@ -82,9 +82,10 @@ def test_a_linear_kernel_is_the_dual(complete):
     rows, outputs = words(1)
     targets = outputs if complete else np.where(np.arange(120)[:, None] % 3 == 0, outputs, np.nan)
     new = rows[:20] * 1.5
-    dual = SupervisedPPCA(4, solver="gram", **FINE).fit(rows, targets)
+    options = {"head": "likelihood", **FINE}  # the head of features sees these, which kernels do not write down
+    dual = SupervisedPPCA(4, solver="gram", **options).fit(rows, targets)
     for solver in ("memory", "recomputed"):
-        kernel = KernelSupervisedPPCA(4, kernel="linear", solver=solver, **FINE).fit(rows, targets)
+        kernel = KernelSupervisedPPCA(4, kernel="linear", solver=solver, **options).fit(rows, targets)
         signs = np.sign((kernel.transform(new) * dual.transform(new)).sum(axis=0))
         assert difference(kernel.transform(new) * signs, dual.transform(new)) < 1e-7
         assert difference(kernel.decision_function(new), dual.decision_function(new)) < 1e-7
@@ -117,9 +118,9 @@ def test_a_polynomial_kernel_is_supervised_ppca_of_the_monomials(complete):
         targets = np.where(np.arange(60)[:, None] % 3 == 0, targets, np.nan)
     new = rows[:9] + 0.3
     kernel = KernelSupervisedPPCA(
-        3, kernel="polynomial", gamma=1.0, degree=2, coef0=1.0, feature_dimension=14, **FINE
+        3, kernel="polynomial", gamma=1.0, degree=2, coef0=1.0, feature_dimension=14, head="likelihood", **FINE
     ).fit(rows, targets)
-    features = SupervisedPPCA(3, **FINE).fit(quadratic_features(rows), targets)
+    features = SupervisedPPCA(3, head="likelihood", **FINE).fit(quadratic_features(rows), targets)
     assert kernel.log_likelihood_ == pytest.approx(features.log_likelihood_, rel=1e-10)
     assert kernel.noise_variance_ == pytest.approx(features.noise_variance_, rel=1e-7)
     inside = quadratic_features(new)
@@ -169,14 +170,14 @@ def test_without_noise_it_is_kernel_pca():
     """More and more features share the noise: σ² → 0, and the scores are those of kernel PCA, each of variance 1."""
     data = simulate(70, (4,), 3, noise=(0.3,), random_state=4).features
     new = data[:11] + 0.2
-    model = KernelPPCA(3, kernel="rbf", gamma=0.2, feature_dimension=10**10, noise_floor=0.0).fit(data)
+    model = KernelPPCA(3, kernel="rbf", gamma=0.2, feature_dimension=10**10, whiten=True).fit(data)
     other = KernelPCA(3, kernel="rbf", gamma=0.2).fit(data)
     expected = other.transform(new) / np.sqrt(other.eigenvalues_ / len(data))
     signs = np.sign((expected * model.transform(new)).sum(axis=0))
     assert model.noise_variance_ < 1e-10
     np.testing.assert_allclose(model.transform(new) * signs, expected, rtol=1e-6, atol=1e-7)
     # With noise they shrink, each component by its own factor.
-    noisy = KernelPPCA(3, kernel="rbf", gamma=0.2).fit(data)
+    noisy = KernelPPCA(3, kernel="rbf", gamma=0.2, whiten=True).fit(data)
     ratios = noisy.transform(new) * signs / expected
     factors = np.sqrt(np.maximum(1 - noisy.noise_variance_ / (other.eigenvalues_ / len(data)), 0))
     np.testing.assert_allclose(ratios, np.broadcast_to(factors, ratios.shape), rtol=1e-6)

@@ -27,7 +27,9 @@ def rows_of(data: Simulated, labelled):
 
 
 def fit(data, labelled, k=2, **options):
-    return SupervisedPPCA(k, tol=1e-12, head="likelihood", **options).fit(data.features, hide(data.targets, labelled))
+    return SupervisedPPCA(k, whiten=True, tol=1e-12, head="likelihood", **options).fit(
+        data.features, hide(data.targets, labelled)
+    )
 
 
 def model_of(fitted):

@@ -67,8 +67,8 @@ LEAST_NOISE = 1e-6
 """Part of the variance below which there is no noise: without any the likelihood of a mixture has no bound, as a
 component of few samples explains them wholly, and the distances of all others from it are divided by what is left."""
 FEATURE_NOISE_ROWS = 0.5
-"""Rows of the prior of noise variances of single features: with as few, left-out rows are no less likely where noise is
-well known, and far more so where a feature is constant in a component."""
+"""Rows of the prior of noise variances of single features: with as few, left-out rows are hardly less likely where
+noise is well known, and far more likely where a feature is constant in a component."""
 SHOWN = 5
 """Components that a piece of advice names."""
 ROUNDING = 1e-14
