@@ -126,7 +126,7 @@ def supervised(k: int | None = None) -> Method:
     def method(given: Given) -> Any:
         model = dlatent.SupervisedPPCA() if k is None else dlatent.SupervisedPPCA(at_most(k, given.rows))
         if given.targets.ndim > 1:
-            return model.fit(given.rows, given.targets, labelled=given.known).decision_function(given.rows)
+            return model.fit(given.rows, given.targets, labelled=given.known).predict_proba(given.rows)
         return model.fit(given.rows, np.where(given.known, given.targets, -1)).predict_proba(given.rows)
 
     return method
