@@ -137,7 +137,7 @@ def test_the_whole_way_through_s3(s3: S3, tmp_path: Path) -> None:
 
 def test_an_ingest_to_s3_that_ends_early(s3: S3, tmp_path: Path) -> None:
     """Terminated it leaves nothing, killed nothing that opens; what it was to replace is gone in both cases."""
-    lines = "".join(f"{row % 3} {row % 7 + 1}:1.5 {row % 11 + 9}:2 30:{row}\n" for row in range(300_000))
+    lines = "".join(f"{row % 3} {row % 7 + 1}:1.5 {row % 11 + 9}:2 30:{row}\n" for row in range(900_000))
     (tmp_path / "rows.svm").write_text(lines)
     (tmp_path / "few.svm").write_text(lines[: lines.index("\n", 10_000) + 1])
     place = "s3://stores/early/x.zarr"
