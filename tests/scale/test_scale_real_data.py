@@ -63,7 +63,7 @@ def test_faces_are_told_apart_as_in_the_paper():
         labels = np.full(len(people), -1)
         for person in range(40):
             labels[rng.choice(np.flatnonzero(people == person), 2, replace=False)] = person
-        scores = SupervisedPPCA(10).fit(images, labels).transform(images)
+        scores = SupervisedPPCA(10, whiten=True).fit(images, labels).transform(images)
         known = labels >= 0
         squares = ((scores[~known, None, :] - scores[None, known, :]) ** 2).sum(axis=2)
         errors.append((people[known][squares.argmin(axis=1)] != people[~known]).mean())
