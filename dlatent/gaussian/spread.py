@@ -6,16 +6,16 @@ In units of their spreads it does not.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.gaussian.missing_entries.entries import block_observed_mean
-from dlatent.gaussian.missing_entries.observed import require_not_infinite
-from dlatent.gaussian.moments import CHUNK_ROWS, block_mean
-from dlatent.gaussian.views import require_finite
+from dlatent.gaussian.missing_entries.entries import block_entry_sums, block_observed_mean
+from dlatent.gaussian.moments import MomentRequest, block_mean
+from dlatent.gaussian.products import block_feature_sums
 
 FEW = 10
 """Entries below which a feature does not tell its spread."""
@@ -44,12 +44,19 @@ class Spreads(NamedTuple):
     total: Array
     squares: Array
 
-    def deviations(self) -> Array:
-        """Standard deviations (D,), with the divisor n − 1; 0 of features that have one value."""
+    def mean(self, shift: Array) -> Array:
+        """Means (D,), from the point c of the sums; c itself of features that have no entry."""
+        return shift + self.total / np.maximum(self.counts, 1.0)
+
+    def variances(self) -> Array:
+        """Variances (D,), with the divisor n; 0 of features that have one value."""
         count = np.maximum(self.counts, 1.0)
         about = self.squares - self.total**2 / count
-        known = about > 4.0 * np.finfo(float).eps * self.squares
-        return np.sqrt(np.where(known, about / np.maximum(count - 1.0, 1.0), 0.0))
+        return np.where(about > 4.0 * np.finfo(float).eps * self.squares, about / count, 0.0)
+
+    def deviations(self) -> Array:
+        """Standard deviations (D,), with the divisor n − 1; 0 of features that have one value."""
+        return np.sqrt(self.variances() * (self.counts / np.maximum(self.counts - 1.0, 1.0)))
 
     def units(self, shift: Array) -> Array:
         """What features are divided by (D,), above 0: their standard deviations.
@@ -61,20 +68,17 @@ class Spreads(NamedTuple):
         known = spread[~few & (spread > 0.0)]
         if len(known):
             spread = np.where(few, np.maximum(spread, np.median(known)), spread)
-        size = np.abs(shift + self.total / np.maximum(self.counts, 1.0))
+        size = np.abs(self.mean(shift))
         return np.where(spread > 0.0, spread, np.where(size > 0.0, size, 1.0))
 
 
 def block_spreads(block: Block, request: SpreadRequest) -> Spreads:
     """Sums of a block, O(n D) or O(nnz).  Raises DataError for infinity, and for NaN where none may be missing."""
-    x, (shift, missing) = block.features, request
-    often = np.ones(x.shape[0]) if block.weights is None else block.weights
-    sums = _sparse(x, often, shift, missing) if isinstance(x, sp.csr_array) else _dense(x, often, shift, missing)
-    if missing:
-        require_not_infinite(block, x, sums.squares)
-    else:
-        require_finite(block, sums.total)
-    return sums
+    if request.missing:
+        known = block_entry_sums(replace(block, targets=None), request.shift)
+        return Spreads(known.counts, known.total, known.energy)
+    (sums,) = block_feature_sums(block, MomentRequest(request.shift, ((0,),), refuse_zero_rows=False))
+    return Spreads(np.full(len(sums.total), sums.samples), sums.total, sums.energy)
 
 
 def block_first_look(block: Block, request: FirstLook) -> tuple[Array, Array]:
@@ -82,31 +86,6 @@ def block_first_look(block: Block, request: FirstLook) -> tuple[Array, Array]:
     mean = (block_observed_mean if request.observed else block_mean)(block, None)
     about = SpreadRequest(np.nan_to_num(mean[: block.features.shape[1]]), request.missing)
     return mean, block_spreads(block, about).deviations()
-
-
-def _dense(x: Features, often: Array, shift: Array, missing: bool) -> Spreads:
-    sums = Spreads(*np.zeros((3, x.shape[1])))
-    for start in range(0, x.shape[0], CHUNK_ROWS):
-        rows, weights = x[start : start + CHUNK_ROWS] - shift, often[start : start + CHUNK_ROWS]
-        known = ~np.isnan(rows) if missing else np.ones(rows.shape, dtype=bool)
-        rows = np.where(known, rows, 0.0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            for sum_, values in zip(sums, (known, rows, rows**2), strict=True):
-                sum_ += weights @ values
-    return sums
-
-
-def _sparse(x: sp.csr_array, often: Array, shift: Array, missing: bool) -> Spreads:
-    weights, width = np.repeat(often, np.diff(x.indptr)), x.shape[1]
-    centred = x.data - shift[x.indices]
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = [np.bincount(x.indices, weights * values, width) for values in (1.0, centred, centred**2)]
-    stored = Spreads(*(np.asarray(sum_, dtype=np.float64) for sum_ in sums))
-    if missing:
-        return stored
-    # What is not stored is zero.
-    others = often.sum() - stored.counts
-    return Spreads(stored.counts + others, stored.total - others * shift, stored.squares + others * shift**2)
 
 
 def divided(x: Features, units: Array) -> Features:

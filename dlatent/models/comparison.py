@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,12 @@ from dlatent.fitted.target_values import as_array
 from dlatent.fitted.targets import check_dropped_rows
 from dlatent.gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
 from dlatent.gaussian.expectation import LOG_2PI
-from dlatent.gaussian.missing_entries.entries import (
-    EntrySums,
-    block_entry_sums,
-)
 from dlatent.gaussian.missing_entries.incomplete import FOLDS, HeldOut, HeldOutRequest, Hiding, block_held_out
 from dlatent.models import task as tasks
 from dlatent.models.correspondence import JointModel
 from dlatent.models.factor_analysis import FactorAnalysis
 from dlatent.models.hyperparameters import Missing
+from dlatent.models.initial import spreads
 from dlatent.models.inputs import GraphLike
 from dlatent.models.joint_views import JointViews
 from dlatent.models.labelled import open_input, plain_rows
@@ -44,14 +41,6 @@ SMALLEST_FLOOR = 1e-15
 """Of the noise where all eigenvalues are wanted."""
 NEAR = 30
 """Passes of factor analysis on the way from PPCA."""
-
-
-class FeatureMoments(NamedTuple):
-    """Of each feature the number of its entries, their mean and their variance (D,)."""
-
-    counts: Array
-    mean: Array
-    variance: Array
 
 
 @dataclass(frozen=True)
@@ -82,24 +71,17 @@ class Trial:
         fitted = model.fit(self.data, self.targets, client=self.client, **graph)
         return fitted if k else self._noise_alone(fitted)
 
-    def feature_moments(self, fitted: Any) -> FeatureMoments:
-        """Those of the entries that a fit has seen, by a pass."""
-        assert isinstance(self.data, DataSource)
-        zeros = self.data.sparse and fitted.missing == "raise"
-        shift = np.zeros(self.data.shape[1]) if zeros else np.nan_to_num(fitted.mean_)
-        with connect(self.data, client=self.client, cache_bytes=0) as session:
-            sums: EntrySums = session.run(Pass(block_entry_sums, shift, name="features"))
-        counts = np.full(len(shift), float(self.data.shape[0])) if zeros else np.maximum(sums.counts, 1.0)
-        mean = sums.total / counts
-        return FeatureMoments(counts, shift + mean, np.maximum(sums.energy / counts - mean**2, 0.0))
-
     def _noise_alone(self, fitted: Any) -> Any:
         """A fitted model without its component."""
-        counts, mean, variance = self.feature_moments(fitted)
+        assert isinstance(self.data, DataSource)
+        sums, shift, _ = spreads(self.data, self.client, missing=fitted.missing != "raise")
+        # A feature of which nothing is known keeps its mean of before, and does not divide by its number of entries.
+        mean = np.where(sums.counts > 0.0, sums.mean(shift), np.nan_to_num(fitted.mean_))
+        counts, squares = np.maximum(sums.counts, 1.0), sums.counts * sums.variances()
         model, fit = fitted._model, fitted._fit
         specification, entries = model.specification, model.specification.per_group(counts)
-        noise = np.maximum(specification.per_group(counts * variance) / entries, specification.floors)
-        twice = entries * (LOG_2PI + np.log(noise)) + specification.per_group(counts * variance) / noise
+        noise = np.maximum(specification.per_group(squares) / entries, specification.floors)
+        twice = entries * (LOG_2PI + np.log(noise)) + specification.per_group(squares) / noise
         bare = replace(
             model,
             loadings=np.zeros_like(model.loadings),

@@ -14,7 +14,7 @@ from dlatent.engine.session import PassRecord, Session
 from dlatent.fitted.fit import INITIAL_MEAN
 from dlatent.gaussian.missing_entries.entries import block_observed_mean
 from dlatent.gaussian.moments import block_column_sums, block_mean, representable
-from dlatent.gaussian.spread import FirstLook, SpreadRequest, block_first_look, block_spreads, unlike
+from dlatent.gaussian.spread import FirstLook, SpreadRequest, Spreads, block_first_look, block_spreads, unlike
 from dlatent.passes import Pass
 from dlatent.solvers.solver import Solution
 from dlatent.stores.rows import in_units
@@ -40,12 +40,18 @@ def far_shift(session: Session, blocks: Iterable[int], request: Any) -> Array:
     return session.run(sums).far if shown else np.zeros(session.source.shape[1])
 
 
-def measured(source: DataSource, client: Where, *, missing: bool) -> tuple[Array, tuple[PassRecord, ...]]:
-    """The spreads of the features as their units (D,), and the passes that found them."""
+def spreads(source: DataSource, client: Where, *, missing: bool) -> tuple[Spreads, Array, tuple[PassRecord, ...]]:
+    """Sums of the features about a point near their mean, that point (D,), and the passes that found both."""
     with connect(source, client=client, cache_bytes=0) as session:
         shift = np.nan_to_num(initial_mean(session, missing))
         sums = session.run(Pass(block_spreads, SpreadRequest(shift, missing), cached=False, name="spreads"))
-        return sums.units(shift), tuple(session.passes)
+        return sums, shift, tuple(session.passes)
+
+
+def measured(source: DataSource, client: Where, *, missing: bool) -> tuple[Array, tuple[PassRecord, ...]]:
+    """The spreads of the features as their units (D,), and the passes that found them."""
+    sums, shift, passes = spreads(source, client, missing=missing)
+    return sums.units(shift), passes
 
 
 def in_spreads(task: Any, client: Where) -> tuple[Any, tuple[PassRecord, ...]]:
