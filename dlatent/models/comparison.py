@@ -16,10 +16,12 @@ from sklearn.utils import get_tags
 from dlatent.arrays import Array, AxisLabels, DataSource, Graph, Integers
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
+from dlatent.fitted.linear import SharedNoise
 from dlatent.fitted.target_values import as_array
 from dlatent.fitted.targets import check_dropped_rows
 from dlatent.gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
 from dlatent.gaussian.expectation import LOG_2PI
+from dlatent.gaussian.missing_entries.entries import pooled_noise
 from dlatent.gaussian.missing_entries.incomplete import FOLDS, HeldOut, HeldOutRequest, Hiding, block_held_out
 from dlatent.models import task as tasks
 from dlatent.models.correspondence import JointModel
@@ -75,24 +77,26 @@ class Trial:
         """A fitted model without its component."""
         assert isinstance(self.data, DataSource)
         sums, shift, _ = spreads(self.data, self.client, missing=fitted.missing != "raise")
-        # A feature of which nothing is known keeps its mean of before, and does not divide by its number of entries.
-        mean = np.where(sums.counts > 0.0, sums.mean(shift), np.nan_to_num(fitted.mean_))
-        counts, squares = np.maximum(sums.counts, 1.0), sums.counts * sums.variances()
-        model, fit = fitted._model, fitted._fit
-        specification, entries = model.specification, model.specification.per_group(counts)
-        noise = np.maximum(specification.per_group(squares) / entries, specification.floors)
-        twice = entries * (LOG_2PI + np.log(noise)) + specification.per_group(squares) / noise
+        model, fit, counts = fitted._model, fitted._fit, sums.counts
+        specification, before = model.fitted_specification, np.nan_to_num(model.mean)
+        # Noise that features share is in the units of the fit.
+        shared = model.units is not None and isinstance(model.noise, SharedNoise)
+        units = model.units if shared else np.ones(len(counts))
+        squares, noise = counts * sums.variances() / units**2, model.noise.variance
+        noise = pooled_noise(squares, counts, model.parameters._replace(noise_variance=noise), specification)
+        each = counts * (LOG_2PI + np.log(specification.per_feature(noise) * units**2))
+        twice = each.sum() + (specification.per_group(squares) / noise).sum()
         bare = replace(
             model,
             loadings=np.zeros_like(model.loadings),
-            mean=mean,
+            mean=np.where(counts > 0.0, sums.mean(shift), before),
             noise=replace(model.noise, variance=noise),
             loadings_covariance=None,
             common_loadings_covariance=None,
             mean_variance=None,
             factor_correlation=None,
         )
-        report = replace(fit.report, log_likelihood=-0.5 * float(twice.sum()))
+        report = replace(fit.report, log_likelihood=-0.5 * float(twice))
         return fitted._become(replace(fit, model=bare, report=report))
 
 
@@ -170,8 +174,11 @@ def with_holes(trial: Trial) -> dict[str, str]:
 
 
 def without_evidence(model: Any) -> dict[str, str]:
-    """The hyperparameter that takes away a prior by evidence, with which any number that is large enough does."""
-    return {"prior": "ml"} if model.get_params().get("prior") == "auto" else {}
+    """The hyperparameters that take away a prior by evidence, with which any number that is large enough does, and keep
+    the units, which may depend on the prior."""
+    if model.get_params().get("prior") != "auto":
+        return {}
+    return {"prior": "ml", "scale": "spread" if model._scaled else "none"}
 
 
 def _standard_error(sums: Array, cells: Array) -> float:
@@ -262,7 +269,9 @@ def by_spectrum(trial: Trial, numbers: list[int], criterion: str, seed: int) -> 
         values, noise = np.append(np.nan, values), np.append(np.nan, noise)
         return [{"eigenvalue": values[k], "noise_eigenvalue": noise[k], "above_noise": above[k]} for k in numbers]
     name, function = ("bic", bic) if criterion == "bic" else ("log_evidence", log_evidence)
-    scores = function(values, samples)
+    scores, units = function(values, samples), fitted._model.units
+    if criterion == "bic" and units is not None:  # the likelihood is that of the data in their own units
+        scores = scores + 2.0 * samples * np.log(units).sum()
     scores[1:][~leaving_noise(values, trial.model.noise_floor * values.mean())] = np.nan
     return [{name: score} for score in scores[numbers]]
 
@@ -281,7 +290,7 @@ def noises_differ(trial: Trial, k: int, *, holes: bool) -> bool:
         while k:
             plain = trial.fitted(k, solver="auto", **options)
             start = plain._model.parameters
-            start = start._replace(noise_variance=np.full(len(start.mean), plain.noise_variance_))
+            start = start._replace(noise_variance=plain._model.specification.per_feature(start.noise_variance))
             factors: Any = FactorAnalysis(k, missing=missing, prior="ml", max_iter=NEAR)
             tasks.run(replace(factors._task(trial.data), start=start), tasks.FitRun(trial.client), factors)
             least = _bic(plain) if least is None else least

@@ -202,6 +202,14 @@ def test_no_components_are_independent_noise() -> None:
         select_n_components(PPCAMixture(), X, [0, 1])
 
 
+def test_a_feature_that_a_fold_has_not_is_as_noisy_as_others_without_components_too() -> None:
+    gaps = FACTORS.copy()
+    gaps[1:, 4] = np.nan
+    found = select_n_components(FactorAnalysis(missing="nan"), gaps, [0, 1], criterion="cross_validation", cv=FOLDS)
+    without, one = found["fold_log_likelihood"].values[:, 0]
+    assert one - 5.0 < without < one
+
+
 @pytest.mark.parametrize("numbers", [[2, 3], [3, 4], [1, 3, 8], [3]])
 def test_a_best_at_an_edge_of_the_candidates_is_a_warning(numbers: list[int]) -> None:
     with warnings.catch_warnings(record=True) as said:

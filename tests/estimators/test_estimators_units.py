@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
+from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA
 
@@ -248,3 +249,18 @@ def test_numbers_are_predicted_from_features_in_any_unit():
     np.testing.assert_allclose(here.predict(X), there.predict(X * units), rtol=1e-6)
     plain = d.SupervisedPPCA(3).fit(X / SPREAD, y)
     np.testing.assert_allclose(here.predict(X), plain.predict(X / SPREAD), rtol=1e-6)
+
+
+@pytest.mark.parametrize("criterion", ["held_out", "cross_validation", "bic"])
+@pytest.mark.parametrize(
+    ("model", "rows"), [(d.PPCA(scale="spread"), X), (d.PPCA(missing="nan"), GAPS), (d.FactorAnalysis(), X)]
+)
+@pytest.mark.filterwarnings("ignore::dlatent.DataWarning")
+def test_numbers_of_components_are_compared_in_any_unit(model, rows, criterion):
+    units = 10.0 ** np.random.default_rng(1).uniform(-2, 2, 13)
+    here, there = (d.select_n_components(model, each, [0, 1, 2], criterion=criterion) for each in (rows, rows * units))
+    before, after = (found[found.attrs["score"]].values for found in (here, there))
+    np.testing.assert_allclose(after - after[0], before - before[0], rtol=1e-5, atol=1e-6)
+    if criterion == "bic":
+        fits = [clone(model).set_params(n_components=k).fit(rows * units).bic(rows * units) for k in (1, 2)]
+        np.testing.assert_allclose(after[1:], fits, rtol=1e-9)
