@@ -131,7 +131,7 @@ class Linear(FittedModel):
             return self._stacked
         stacked = self.parameters
         back = np.concatenate([1.0 / self.units, np.ones(len(stacked.mean) - len(self.units))])
-        fitted = stacked.rescaled(back, back)
+        fitted = stacked.rescaled(back, back[self.specification.group_starts])
         return fitted._replace(noise_variance=self.noise.variance) if isinstance(self.noise, SharedNoise) else fitted
 
     @cached_property

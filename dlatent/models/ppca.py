@@ -144,7 +144,7 @@ class PPCA(linear.LinearModel):
     def row_effect_variance_(self) -> float:
         """float: τ², the variance of the levels of the rows with `row_effects=True`, else 0; the level of a row is its
         last score, times τ with `whiten=True`."""
-        return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
+        return float((self._model.fitted_loadings[:, self.n_components_ :] ** 2).max(initial=0.0))
 
     fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
     partial_fit = fit_methods.partial_fit

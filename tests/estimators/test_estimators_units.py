@@ -41,8 +41,9 @@ MODELS = {
     "kernel landmarks": (d.KernelSupervisedPPCA(3, landmarks=40), {"y": GRAPE}),
 }
 JOINT = {
-    "ppca": d.CorrespondencePPCA(2),
-    "factor analysis": d.CorrespondenceFactorAnalysis(2),
+    "ppca": (d.CorrespondencePPCA(2), ()),
+    "factor analysis": (d.CorrespondenceFactorAnalysis(2), ()),
+    "supervised": (d.CorrespondenceSupervisedPPCA(2), (np.append(GRAPE, GRAPE[100:150]),)),
 }
 
 
@@ -84,8 +85,9 @@ def test_the_distribution_is_that_of_the_data(name):
 
 @pytest.mark.parametrize("name", JOINT)
 def test_views_come_back_in_their_units(name):
+    model, y = JOINT[name]
     plain, scaled = (
-        type(JOINT[name])(**{**JOINT[name].get_params(), "tol": 1e-12, "scale": scale}).fit(data, correspondence=VIEWS)
+        clone(model).set_params(tol=1e-12, scale=scale).fit(data, *y, correspondence=VIEWS)
         for scale, data in (
             ("none", {key: each / each.std(axis=0, ddof=1) for key, each in views(X).items()}),
             ("spread", views(X)),
@@ -178,6 +180,21 @@ def test_the_level_of_a_row_is_its_last_score():
     found = model.transform(rows)[:, -1]
     assert np.corrcoef(found, level[:, 0])[0, 1] > 0.95
     assert np.std(found) == pytest.approx(np.std(level), rel=0.2)
+
+
+def test_the_level_of_a_row_has_the_units_of_the_fit():
+    options = {"missing": "nan", "row_effects": True, "scale": "spread", "tol": 1e-12}
+    model, latent = (d.PPCA(1, whiten=whiten, **options).fit(GAPS) for whiten in (False, True))
+    levels = latent.transform(GAPS)[:, -1] * np.sqrt(model.row_effect_variance_)
+    np.testing.assert_allclose(model.transform(GAPS)[:, -1], levels, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["relational", "relational supervised"])
+def test_the_likelihood_of_samples_in_a_graph_is_that_of_the_data(name):
+    plain, scaled = fitted(name, X / SPREAD), fitted(name, X, scale="spread")
+    y = (GRAPE,) if "supervised" in name else ()
+    found, expected = scaled.log_likelihood(X, *y, graph=RING), plain.log_likelihood(X / SPREAD, *y, graph=RING)
+    assert found.value == pytest.approx(expected.value - 178 * np.log(SPREAD).sum(), rel=1e-7)
 
 
 @pytest.mark.parametrize("model", [d.PPCA(2), d.SupervisedPPCA(2), d.PPCAMixture(1, 2)])
