@@ -86,13 +86,17 @@ class BlockCache:
         cap: int,
         size: int | None = None,
         over: Hashable | None = None,
+        halted: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Keep a block if the cache then holds at most `cap` bytes; tells whether it is kept.
 
-        `size` are its bytes; None for features, which are measured. Blocks of the source `over` give way to it.
+        `size` are its bytes; None for features, which are measured. Blocks of the source `over` give way to it.  Where
+        its pass is `halted` it is not kept: the source may be released already, and nobody would release it again.
         """
         size = measured(block) if size is None else size
         with self._lock:
+            if halted():
+                return False
             kept = self._blocks.setdefault(key, {})
             if index in kept:
                 return True

@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Exchanged, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
-from dlatent.engine.fold import Share, Tally, Work, block_of, folded, read_ahead, run_group
+from dlatent.engine.fold import Share, Tally, Work, admit, block_of, folded, read_ahead, run_group
 from dlatent.engine.group import Group
 from dlatent.engine.task_graph import Draft, Layout, Ref, TaskGraph
 from dlatent.operators.sparse import add_coordinates, stacked
@@ -262,7 +262,7 @@ def pieces_of(work: Work, group: Group) -> tuple[list[GroupEdges], int]:
     pieces = split_columns(rows, graph.bounds)
     size = sum(array.nbytes for piece in pieces for array in (piece.graph.data, *piece.graph.coords))
     # Edges are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
-    CACHE.admit(graph.key, group.index, pieces, work.cache_bytes, size, over=group.key)
+    admit(work, graph.key, group.index, pieces, size, over=group.key)
     return pieces, measured(rows)
 
 

@@ -73,6 +73,11 @@ def halt(token: str) -> None:
     _halted.add(token)
 
 
+def admit(work: Work, key: Hashable, name: Hashable, value: Any, size: int | None = None, over: Any = None) -> None:
+    """Keep a block of a source in the cache of this process, as it admits it, unless the pass has failed."""
+    CACHE.admit(key, name, value, work.cache_bytes, size, over, halted=lambda: work.token in _halted)
+
+
 def run_group(
     work: Work, group: Group, exchanged: Exchanged | None = None, positions: Sequence[int] | None = None
 ) -> Share:
@@ -184,7 +189,7 @@ def _load(work: Work, group: Group, source: BlockSource, name: Hashable) -> tupl
         for array in stored(features):
             array.setflags(write=False)
     if work.pass_.cached:
-        CACHE.admit(group.key, name, features, work.cache_bytes)
+        admit(work, group.key, name, features)
     return features, size
 
 

@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 import weakref
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -37,7 +38,7 @@ from hypothesis import strategies as st
 from dlatent.arrays import Block, DataSource
 from dlatent.engine.cache import CACHE, owned
 from dlatent.engine.connect import connect
-from dlatent.engine.fold import Tally, Work, join, settled
+from dlatent.engine.fold import Tally, Work, halt, join, run_group, settled
 from dlatent.engine.group import Bundle, CodedTargets, groups_of
 from dlatent.errors import DataError, EngineError
 from dlatent.order import groups, reduce_tree
@@ -313,6 +314,27 @@ def test_joining_leaves_the_shares_of_the_scheduler_as_they_are():
         (one, other), _ = on_worker(join, work, *results, picks=places)
         assert (one.tolist(), other.tolist()) == ([5.0, 5.0], [2.0, 2.0])
     assert [np.sum(part) for value in given for part in value if part is not None] == [2.0, 2.0, 2.0, 8.0]
+
+
+def test_a_task_that_outlives_its_pass_leaves_no_block_behind():
+    source = drawn([10], key="outlived")
+    (group,) = groups_of(source)
+    work = Work(Pass(gram, parameters()), first=True, groups=1, cache_bytes=10**6)
+
+    class Late(DrawnRows):
+        """Rows that come when another task has failed, and the session with the pass is closed."""
+
+        def load(self):
+            halt(work.token)
+            CACHE.release([source.key])
+            return super().load()
+
+    with pytest.raises(EngineError, match="another part of it failed"):
+        run_group(work, replace(group, blocks=(Late(0, 10),)))
+    assert CACHE.get(source.key, 0) is None
+    run_group(replace(work, token="of another pass"), group)
+    assert CACHE.get(source.key, 0) is not None
+    CACHE.release([source.key])
 
 
 def test_at_most_two_blocks_are_in_memory():
