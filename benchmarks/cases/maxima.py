@@ -52,7 +52,7 @@ def fitted(problem: Problem) -> Any:
 def compare(folder: Path, scale: float, kind: str) -> Row:
     """Differences to the best of 20 searches, of all problems of a kind (a `scale` below 1 takes the first of them)."""
     make, count = KINDS[kind]
-    gaps, near, passes = [], [], []
+    gaps, near, passes = list[float](), list[float](), list[int]()
     with Stopwatch() as watch:
         for seed in range(max(1, round(count * min(scale, 1.0)))):
             problem = make(seed)
@@ -60,24 +60,14 @@ def compare(folder: Path, scale: float, kind: str) -> Row:
             gaps.append(height - model.log_likelihood_)
             near.append(max(NEAR, TOLERANCE * abs(height)))
             passes.append(model.n_passes_)
-    found = np.array(gaps)
-    return {
-        "fit_seconds": watch.seconds,
-        "problems": len(found),
-        "below": int((found > NEAR).sum()),
-        "below_tolerance": int((found > np.array(near)).sum()),
-        "worst": float(found.max()),
-        "above": int((found < -NEAR).sum()),
-        "most_above": float(-found.min()),
-        "passes": float(np.mean(passes)),
-    }
+    return differences(watch.seconds, gaps, near, passes)
 
 
 def compare_mixtures(folder: Path, scale: float) -> Row:
     """Differences to the best of 20 runs of EM from random rows, with the floor of the oracle and no prior."""
     from dlatent import PPCAMixture
 
-    gaps, passes = [], []
+    gaps, passes = list[float](), list[int]()
     with Stopwatch() as watch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for seed in range(max(1, round(MIXTURES * min(scale, 1.0)))):
@@ -87,12 +77,17 @@ def compare_mixtures(folder: Path, scale: float) -> Row:
             model = PPCAMixture(problem.components, problem.mixtures, noise=noise, **options).fit(problem.rows)
             gaps.append(best_mixture(problem) - model.log_likelihood_)
             passes.append(model.n_passes_)
+    return differences(watch.seconds, gaps, [MIXTURES_NEAR] * len(gaps), passes)
+
+
+def differences(seconds: float, gaps: list[float], near: list[float], passes: list[int]) -> Row:
+    """What is told of the nats that fits are below the best, and of those that count as none."""
     found = np.array(gaps)
     return {
-        "fit_seconds": watch.seconds,
+        "fit_seconds": seconds,
         "problems": len(found),
         "below": int((found > NEAR).sum()),
-        "below_tolerance": int((found > MIXTURES_NEAR).sum()),
+        "below_tolerance": int((found > np.array(near)).sum()),
         "worst": float(found.max()),
         "above": int((found < -NEAR).sum()),
         "most_above": float(-found.min()),
