@@ -118,10 +118,15 @@ class Mixture(FittedModel):
             means[chosen == c] = latent[chosen == c] @ self.components[c] + self.mean[c]
         return means
 
+    @property
+    def noise_variances(self) -> Array:
+        """Those of each component of the mixture, shared (M, 1) in the units of the fit, or of features (M, D)."""
+        return self.noise.variance.reshape(len(self.weights), -1)
+
     @cached_property
     def parameters(self) -> MixtureParameters:
         """Those of all components of the mixture."""
-        noise = self.noise.variance.reshape(len(self.weights), -1)
+        noise = self.noise_variances
         if self.units is not None and noise.shape[1] == 1:
             noise = noise * self.units**2
         return MixtureParameters(self.weights, self.loadings, self.mean, noise)
@@ -140,7 +145,7 @@ class Mixture(FittedModel):
         """The weights, the noise of each component of the mixture, where features have their own its mean, and their
         latent variables, with the features of the largest loadings."""
         width, shared = self.mean.shape[1], isinstance(self.noise, ComponentNoise)
-        each = self.noise.variance.reshape(len(self.weights), -1)
+        each = self.noise_variances
         names, total = self.labels.display_names(width), float(self.total_variance[0]) * width
         low = self.noise.at_floor.reshape(each.shape)
         noise = [
@@ -158,7 +163,7 @@ class Mixture(FittedModel):
     def start(self) -> MixtureParameters | Parameters:
         """The start of a warm start, in the units of the fit; one component is fitted as PPCA or factor analysis."""
         units = 1.0 if self.units is None else self.units
-        each = self.noise.variance.reshape(len(self.weights), -1)
+        each = self.noise_variances
         noise = each if each.shape[1] == 1 else each / units**2
         fitted = MixtureParameters(self.weights, self.fitted_loadings, self.mean / units, noise)
         return fitted if len(self.weights) > 1 else fitted.components[0]

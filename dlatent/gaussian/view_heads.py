@@ -58,7 +58,7 @@ class ViewHead(NamedTuple):
         return ViewHead(left, self.right * other, self.offset * other, self.variance * other**2)
 
 
-class PairsRequest(NamedTuple):
+class PairedRowsRequest(NamedTuple):
     """The patterns of the samples, how they are arranged, the number of views with features, and the part of the
     samples with several of these that is wanted."""
 
@@ -72,7 +72,7 @@ PairedRows = tuple[tuple[Array, ...] | None, ...]
 """For each pattern the rows of its views, dense; None where it has one view."""
 
 
-def block_pairs(block: Block, request: PairsRequest) -> PairedRows | None:
+def block_paired_rows(block: Block, request: PairedRowsRequest) -> PairedRows | None:
     """The rows of a block that have several views, or a random part of them; None where it has none."""
     patterns, arrangement, views, part = request
     pattern, parts = sorted_views(block, patterns, arrangement)
@@ -159,9 +159,10 @@ def view_head(
         ((x.mean(axis=0), y.mean(axis=0)), 1.0 / n),
     ):
         inside, outputs = (x - centre[0]) / units[0], (y - centre[1]) / units[1]
-        compared.append((ridge(Rows.of(inside, leverage), outputs, None), centre, leverage, inside, outputs))
+        ridge = left_out_ridge(RowsSVD.of(inside, leverage), outputs, None)
+        compared.append((ridge, centre, leverage, inside, outputs))
     plain, centre, leverage, inside, outputs = min(compared, key=lambda each: float((each[0].missed ** 2).sum()))
-    scores = ridge(Rows.of(inside @ projection, leverage), outputs, span)
+    scores = left_out_ridge(RowsSVD.of(inside @ projection, leverage), outputs, span)
     # Projection and span are of K vectors that were fitted to all samples of the views, the pairs among them.
     seen = [max(1.0 - k / samples[view], TINY) for view in views]
     missed = scores.missed / (seen[0] * seen[1])
@@ -174,7 +175,7 @@ def view_head(
     return ViewHead(left, right, centre[1] - centre[0] @ left @ right, (squares + total[other]) / (n + 1.0))
 
 
-class Rows(NamedTuple):
+class RowsSVD(NamedTuple):
     """Rows U diag(d) Vᵀ (n, m), and the leverage of each in the mean: vectors U (n, r), values d (r,), V (m, r)."""
 
     vectors: Array
@@ -183,7 +184,7 @@ class Rows(NamedTuple):
     leverage: float
 
     @classmethod
-    def of(cls, rows: Array, leverage: float) -> Rows:
+    def of(cls, rows: Array, leverage: float) -> RowsSVD:
         """Those of rows about their centre, without directions that are lost in rounding."""
         n, m = rows.shape
         squares, vectors = la.eigh(rows @ rows.T if n < m else rows.T @ rows)
@@ -194,7 +195,7 @@ class Rows(NamedTuple):
         return cls(rows @ vectors / values, values, vectors, leverage)
 
 
-class Ridge(NamedTuple):
+class LeftOutRidge(NamedTuple):
     """Coefficients left (m, r) times right (r, L), and what each row misses that is left out (n, L)."""
 
     left: Array
@@ -202,7 +203,7 @@ class Ridge(NamedTuple):
     missed: Array
 
 
-def ridge(rows: Rows, outputs: Array, basis: Array | None) -> Ridge:
+def left_out_ridge(rows: RowsSVD, outputs: Array, basis: Array | None) -> LeftOutRidge:
     """The regression of outputs (n, L), or of those in the span of an orthonormal basis (L, K), with the strength by
     which the least is missed of rows that are left out.
 
@@ -228,7 +229,7 @@ def ridge(rows: Rows, outputs: Array, basis: Array | None) -> Ridge:
     if basis is not None:
         outside = outputs - wanted @ basis.T
         missed, right = missed @ basis.T + outside / max(1.0 - leverage, TINY), right @ basis.T
-    return Ridge(v, right, missed)
+    return LeftOutRidge(v, right, missed)
 
 
 def _kept(values: Array, ratio: float) -> Array:

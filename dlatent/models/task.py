@@ -180,7 +180,7 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
             session.count = task.count
         solver, listeners = task.solvers[plan.solver], Listeners(callbacks, plan)
         with listeners.told():
-            shift, units = first_look(session, task, solver.observed)
+            shift, apart = first_look(session, task, solver.observed)
             session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
             if task.prepared is not None:
                 task = task.prepared(task, plan, session.run)
@@ -207,7 +207,7 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
                 fitted = task.learned(fitted, solution, session.run)
             if task.units is not None:
                 fitted = fitted.in_data_units(task.units)
-    advice = (*solution.advice, *lost, *units, *remarks(session.counted, task.targets))
+    advice = (*solution.advice, *lost, *apart, *remarks(session.counted, task.targets))
     notices = tuple((kind, text) for kind, _, text in (each.partition(": ") for each in advice))
     report = Report(
         solution.log_likelihood,

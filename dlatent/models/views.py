@@ -26,7 +26,7 @@ from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled
 from dlatent.gaussian.likelihood import JointRequest, PartsFunction, block_results, block_view_means, of_view
 from dlatent.gaussian.moments import representable
 from dlatent.gaussian.specification import Specification, View
-from dlatent.gaussian.view_heads import PairsRequest, block_pairs, fraction_of_pairs, joined, view_heads
+from dlatent.gaussian.view_heads import PairedRowsRequest, block_paired_rows, fraction_of_pairs, joined, view_heads
 from dlatent.gaussian.views import Arrangement, count_empty_views
 from dlatent.models.callbacks import shown
 from dlatent.models.initial import far_shift, views_in_spreads
@@ -168,8 +168,8 @@ def with_view_heads(
     part = fraction_of_pairs(specification.patterns, arrangement, views)
     if not part:
         return fitted
-    request = PairsRequest(specification.patterns, arrangement, views, part)
-    rows = run(Pass(block_pairs, request, combine=joined, recorded=False, name="pairs"))
+    request = PairedRowsRequest(specification.patterns, arrangement, views, part)
+    rows = run(Pass(block_paired_rows, request, combine=joined, recorded=False, name="pairs"))
     if rows is None:
         return fitted
     return replace(fitted, heads=ViewHeads(view_heads(rows, parameters, specification, samples, views)))

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
-from dlatent.gaussian.view_heads import RATIOS, Rows, ridge
+from dlatent.gaussian.view_heads import RATIOS, RowsSVD, left_out_ridge
 from tests.simulators import simulate
 
 RNG = np.random.default_rng(3)
@@ -38,7 +38,7 @@ def test_what_is_missed_is_what_regressions_miss_without_the_row(shape, inside) 
     basis = np.linalg.qr(RNG.normal(size=(outputs, 2)))[0] if inside else None
     onto = np.eye(outputs) if basis is None else basis @ basis.T
     centred, mean = x - x.mean(axis=0), y.mean(axis=0)
-    found = ridge(Rows.of(centred, 1.0 / n), y - mean, basis)
+    found = left_out_ridge(RowsSVD.of(centred, 1.0 / n), y - mean, basis)
     missed = []
     for ratio in RATIOS * n / (centred**2).sum():
         errors = np.empty_like(y)
