@@ -83,9 +83,9 @@ def _scores(*data: str, variants: tuple[str, ...] = ("raw",)) -> Contest:
     )  # fmt: skip
 
 
-def _classes(*data: str) -> Contest:
+def _classes(*data: str, unit: str = "raw") -> Contest:
     return Contest(
-        data, lambda name, each, seed: labelled(name, "raw", each, seed), by.supervised(), LOGISTIC, by.of_classes,
+        data, lambda name, each, seed: labelled(name, unit, each, seed), by.supervised(), LOGISTIC, by.of_classes,
         {f"K = {by.K}": by.supervised(by.K)}, variants=("2", "5", "half"),
     )  # fmt: skip
 
@@ -113,6 +113,7 @@ CONTESTS: dict[str, Contest] = {
     "scores": _scores("wine", "breast_cancer", variants=TWO),
     "scores-images": _scores("digits", "orl", "yale", "coil20"),
     "classes": _classes("iris", "wine", "breast_cancer", "digits"),
+    "classes-scaled": _classes("wine", "breast_cancer", unit="z-scored"),
     "classes-images": _classes("yale", "orl", "coil20"),
     "classes-words": _classes("newsgroups20"),
     "density-ppca": _densities("PPCA", by.sklearn_pca, "PCA, mle", 2, 8, 20),

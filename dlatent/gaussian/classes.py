@@ -195,24 +195,22 @@ def temperature(log_odds: Array, codes: Integers) -> float:
     return float(np.exp(min((0.0, lowest), key=loss)))
 
 
-def softmax(x: Array, codes: Integers, classes: int) -> LinearRule:
-    """The rule p(c | x) ∝ exp(x a_c + b_c), a_c ~ N(0, v I), of rows x (n, K) and their classes (n,), with that of
-    `VARIANCES` by which rows that are left out are told best; O(nKC) a step."""
+def softmax(x: Array, codes: Integers, classes: int, variances: Array = VARIANCES) -> LinearRule:
+    """The rule p(c | x) ∝ exp(x a_c + b_c), a_c ~ N(0, v I), of rows x (n, K) and their classes (n,), with that of the
+    variances v by which rows that are left out are told best; O(nKC) a step."""
     scale = float(np.sqrt(max(np.mean(x**2), np.finfo(float).tiny)))
     rows = np.column_stack([x / scale, np.ones(len(x))])
-    fold, rest = _folds(codes), np.zeros((FOLDS, rows.shape[1], classes))
-    best, known = VARIANCES[0], np.full(len(codes), -np.inf)
-    for variance in VARIANCES:
-        now = np.empty(len(codes))
-        for number in range(FOLDS):
+    fold, weights = _folds(codes), np.zeros((rows.shape[1], classes))
+    best, known = weights, np.full(len(codes), -np.inf)
+    for variance in variances:
+        weights, now = _fitted(rows, codes, variance, weights), np.empty(len(codes))
+        for number in np.unique(fold):
             out = fold == number
-            rest[number] = _fitted(rows[~out], codes[~out], variance, rest[number])
-            now[out] = _of_classes(rows[out] @ rest[number], codes[out])
+            now[out] = _of_classes(rows[out] @ _fitted(rows[~out], codes[~out], variance, weights), codes[out])
         if now.sum() <= known.sum():
             break
-        best, known = variance, now
-    weights = _fitted(rows, codes, best, rest.mean(axis=0))
-    return LinearRule(weights[:-1] / scale, weights[-1], known)
+        best, known = weights, now
+    return LinearRule(best[:-1] / scale, best[-1], known)
 
 
 def logistic(x: Array, y: Array) -> LinearRule:
@@ -261,11 +259,9 @@ def _newton(rows: Array, y: Array, precision: Array, weights: Array) -> tuple[Ar
 
 
 def _folds(codes: Integers) -> Integers:
-    """The fold (n,) in which each row is left out: the rows of a class in turn."""
-    order = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes)
+    """The fold (n,) in which each row is left out: the rows in turn, class after class."""
     place = np.empty(len(codes), dtype=np.int64)
-    place[order] = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place[np.argsort(codes, kind="stable")] = np.arange(len(codes))
     return place % FOLDS
 
 

@@ -1,5 +1,5 @@
 """Classes and labels told from scores by several rules at once: the mean of their probabilities, with weights by which
-labels that are left out are most probable.
+labels that are left out are most probable, and a prior that holds them where labels are few.
 
 Which rule is best is not sure where labels are few; a mean with such weights is as good as the best rule on rows that
 are left out, and better where rules err on different rows.
@@ -12,14 +12,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_expit, log_softmax, logsumexp
+from scipy.special import log_expit, log_softmax
 
 from dlatent.arrays import Array, Features, Integers
-from dlatent.gaussian.classes import FOLDS, ClassSums, discriminants, logistic, softmax
+from dlatent.gaussian.classes import VARIANCES, ClassSums, discriminants, logistic, softmax
 from dlatent.gaussian.head import ROWS, LabelledRows, regressions
 
 WEIGHT_STEPS, SMALL = 1000, 1e-9
 """EM steps for weights at most, and the gain of a row, in nats, at which they end."""
+PRIOR_ROWS = 2.0
+"""Rows, shared evenly by the rules, that the prior of the weights counts as: few rows may be told by chance."""
+MANY = 10
+"""Labelled rows a class, from which the variance of the prior of logistic regression is chosen."""
+LOG_ODDS = 100.0
+"""Its variance where labels are fewer: that of the log-odds of a row of mean length."""
 
 
 class Stack(NamedTuple):
@@ -81,16 +87,16 @@ class Stack(NamedTuple):
 
 
 class ClassSpaces(NamedTuple):
-    """Where classes of a table of codes (C, L') may be normal: scores z, or zR in the metric R (K, K) of the features,
-    as they are or scaled to length 1."""
+    """Where classes of a table of codes (C, L') are told apart: scores zR in metrics R (K, K) of the features, as they
+    are or scaled to length 1."""
 
     table: Array
-    metric: Array
+    metrics: tuple[Array, ...]
 
     def each(self, scores: Array) -> list[tuple[Array, bool, Array]]:
         """The root of each space (K, K), whether lengths are 1, and the rows there (n, K)."""
         spaces = []
-        for root in (self.metric, np.eye(scores.shape[1])):
+        for root in self.metrics:
             rows = scores @ root
             spaces += [(root, False, rows), (root, True, rows / _lengths(rows))]
         return spaces
@@ -113,46 +119,32 @@ def _lengths(rows: Array) -> Array:
 
 
 def stacking_weights(log_probabilities: Array) -> Array:
-    """The weights (M,) with which the mean of M rules makes rows most probable, by what each says of them (M, n).
+    """The most probable weights (M,) of the mean of M rules, by what each says of rows (M, n), with a Dirichlet prior.
 
     The logarithm of a mean is concave in the weights, so that EM from equal ones finds the maximum.
     """
-    top = log_probabilities.max(axis=0)
-    p = np.exp(log_probabilities - top)
-    weights, value = np.full(len(p), 1.0 / len(p)), -np.inf
+    p = np.exp(log_probabilities - log_probabilities.max(axis=0))
+    weights, value, share, rows = np.full(len(p), 1.0 / len(p)), -np.inf, PRIOR_ROWS / len(p), p.shape[1] + PRIOR_ROWS
     for _ in range(WEIGHT_STEPS):
         mean = weights @ p
-        now = float(np.log(mean).mean())
+        now = float(np.log(mean).sum() + share * np.log(weights).sum()) / rows
         if now - value <= SMALL:
             break
-        value, weights = now, weights * (p / mean).mean(axis=1)
-    best = log_probabilities.mean(axis=1)
-    if float(best.max()) > value + float(top.mean()):  # EM comes to rest slowly where one rule has all the weight
-        weights = (np.arange(len(p)) == best.argmax()).astype(np.float64)
+        value, weights = now, (weights * (p / mean).sum(axis=1) + share) / rows
     return weights
 
 
-def mixed(log_probabilities: Array, weights: Array) -> Array:
-    """The logarithm of the mean of rules with weights (M,), by what each says of rows (M, n)."""
-    return np.asarray(logsumexp(log_probabilities, axis=0, b=weights[:, None]))
-
-
 def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Stack:
-    """Normal classes with one covariance in each space; and any linear rule in that in which labels that are left out
-    are most probable, where each class has rows enough to leave some out, and these are then more probable by more than
-    two standard errors."""
-    codes, each = spaces.codes(rows.targets), spaces.each(rows.scores)
+    """Normal classes with one covariance in each space, and logistic regression: in each space with one prior where
+    labels are few, else in the best of them with that prior by which labels that are left out are most probable."""
+    codes, each, classes = spaces.codes(rows.targets), spaces.each(rows.scores), len(spaces.table)
     rules = [discriminants(sums, at[2], codes, shares) for sums, at in zip(rows.sums, each, strict=True)]
-    said = np.array([rule.left_out for rule in rules])
-    weights = stacking_weights(said)
-    if np.bincount(codes, minlength=len(spaces.table)).min() >= FOLDS:
-        best = each[int(said.mean(axis=1).argmax())]
-        linear = softmax(best[2], codes, len(spaces.table))
-        more = np.vstack([said, linear.left_out])
-        wider = stacking_weights(more)
-        gain = mixed(more, wider) - mixed(said, weights)
-        if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)):
-            rules, each, weights = [*rules, linear], [*each, best], wider
+    tried, variances = each, np.array([LOG_ODDS / rows.scores.shape[1]])
+    if len(codes) >= MANY * classes:
+        tried, variances = [each[int(np.argmax([rule.left_out.sum() for rule in rules]))]], VARIANCES
+    rules += [softmax(at, codes, classes, variances) for _, _, at in tried]
+    weights = stacking_weights(np.array([rule.left_out for rule in rules]))
+    each = [*each, *tried]
     return Stack(
         np.array([root @ rule.coefficients for rule, (root, _, _) in zip(rules, each, strict=True)]),
         np.array([rule.offsets for rule in rules]),

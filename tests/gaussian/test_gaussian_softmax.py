@@ -34,9 +34,9 @@ def of_sklearn(x, codes, variance):
 
 
 def left_out(x, codes, variance):
-    """Mean log-probability of rows of which each fold has every fifth of each class, by scikit-learn."""
+    """Mean log-probability of rows of which each fold has every fifth, class after class, by scikit-learn."""
     scaled, total = x / np.sqrt(np.mean(x**2)), 0.0
-    place = np.array([np.sum(codes[:row] == code) for row, code in enumerate(codes)]) % FOLDS
+    place = np.argsort(np.argsort(codes, kind="stable")) % FOLDS
     for fold in range(FOLDS):
         out = place == fold
         model = LogisticRegression(C=variance, max_iter=1000, tol=1e-8).fit(scaled[~out], codes[~out])

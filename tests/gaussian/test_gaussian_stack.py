@@ -11,20 +11,31 @@ from sklearn.linear_model import LogisticRegression
 
 from dlatent.gaussian.classes import OFFSET_VARIANCE, VARIANCES, logistic
 from dlatent.gaussian.head import LabelledRows, output_head, output_sums
-from dlatent.gaussian.stack import Stack, stacking_weights
+from dlatent.gaussian.stack import PRIOR_ROWS, Stack, stacking_weights
 
 
 @given(st.integers(0, 200), st.integers(1, 6), st.integers(1, 40), st.floats(0.1, 30.0))
-def test_the_weights_make_rows_most_probable(seed, rules, rows, scale):
-    """No rule is better alone; and at the maximum of a concave function no direction leads up."""
-    log_p = -scale * np.random.default_rng(seed).exponential(size=(rules, rows))
+def test_the_weights_are_the_most_probable_ones(seed, rules, rows, scale):
+    """No other weights make the rows and themselves more probable, whose prior is as two rows that all rules tell
+    alike."""
+    rng = np.random.default_rng(seed)
+    log_p = -scale * rng.exponential(size=(rules, rows))
+
+    def height(weights):
+        prior = PRIOR_ROWS / rules * np.log(weights).sum()
+        return logsumexp(log_p, b=weights[:, None], axis=0).sum() + prior
+
     weights = stacking_weights(log_p)
-    assert (weights >= 0.0).all()
     assert weights.sum() == pytest.approx(1.0)
-    mixed = logsumexp(log_p, b=weights[:, None], axis=0)
-    assert mixed.mean() >= log_p.mean(axis=1).max() - 1e-12
-    slopes = np.exp(log_p - mixed).mean(axis=1)
-    assert (slopes <= 1.0 + 0.02).all()
+    top = height(weights)
+    others = [*rng.dirichlet(np.ones(rules), size=20), *(0.99 * weights + 0.01 * np.eye(rules))]
+    assert max(height(other) for other in others) <= top + 1e-4 * rows
+
+
+def test_a_row_that_is_told_by_chance_decides_nothing():
+    """Of few rows a rule that is sure and right has no more than its share of what the prior leaves; of many, all."""
+    few, many = (stacking_weights(np.repeat([[np.log(0.5)], [0.0]], rows, axis=1)) for rows in (4, 400))
+    assert few[1] < 0.9 < 0.98 < many[1]
 
 
 def stack(classes, seed=0, rules=3, k=4, width=5):
