@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from dlatent.arrays import DataSource
@@ -27,6 +28,8 @@ from dlatent.models.inputs import Mask, SampleWeight, TargetsLike
 from dlatent.models.linear import COUNTED, MANY, NUMBER, SUPPORTED
 from dlatent.models.table import table_task, warmed, weighted, with_targets
 from dlatent.models.task import FitTask
+from dlatent.solvers.costs import FULL_EIGEN
+from dlatent.solvers.evidence import ENOUGH
 
 
 def check_warm_start(model: Any) -> None:
@@ -75,8 +78,8 @@ class PPCA(linear.LinearModel):
     References
     ----------
     Tipping and Bishop (1999), "Probabilistic principal component analysis", equations (7)–(8); Minka (2000), "Automatic
-    choice of dimensionality for PCA", for "mle"; Nakajima, Sugiyama, Babacan and Tomioka (2013) for "auto".  Read more
-    in :doc:`/models/ppca`.
+    choice of dimensionality for PCA", for "mle", and "auto" of many samples; Nakajima, Sugiyama, Babacan and Tomioka
+    (2013) for "auto" of few.  Read more in :doc:`/models/ppca`.
 
     Examples
     --------
@@ -105,9 +108,11 @@ class PPCA(linear.LinearModel):
             COUNT_OR_RULE,
             'int, float or {"auto", "mle", "bic"}',
             "K, the number of latent variables, or how to choose it; less than the number of samples, and at most that "
-            f"of features.  {SUPPORTED}  Of complete data it can be chosen from all eigenvalues of their covariance, "
-            "too: a fraction of the variance above 0 and below 1 takes the fewest components that explain more; with "
-            'more samples than features "mle" takes the largest evidence (Minka), "bic" the smallest `bic`.',
+            f"of features.  {SUPPORTED}  Of complete data with at most {FULL_EIGEN:,} features, more than {ENOUGH} "
+            'times as many samples and no direction without variance it is the same as "mle".  Of complete data it can '
+            "be chosen from all eigenvalues of their covariance, too: a fraction of the variance above 0 and below 1 "
+            'takes the fewest components that explain more; with more samples than features "mle" takes the largest '
+            'evidence (Minka), "bic" the smallest `bic`.',
             option="components",
             letter="k",
             short="K",
@@ -138,7 +143,9 @@ class PPCA(linear.LinearModel):
         self, X: DataSource, *, sample_weight: SampleWeight = None, before: Fit | None = None, **data: Any
     ) -> FitTask:
         task = table_task(self, X, before=before, row_effects=self.row_effects)
-        return weighted(warmed(task, self), sample_weight)
+        # All eigenvalues then cost no pass; a prior switches off itself what the data do not support.
+        known = task.data.features <= FULL_EIGEN and task.solver != "krylov" and task.prior == "ml"
+        return weighted(warmed(replace(task, from_all=known), self), sample_weight)
 
     @property
     def row_effect_variance_(self) -> float:

@@ -31,16 +31,17 @@ import scipy.linalg as la
 import scipy.optimize as opt
 
 from dlatent.arrays import Array
-from dlatent.gaussian.dimension import chosen_components
+from dlatent.gaussian.dimension import chosen_components, leaving_noise
 from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.moments import PatternMoments
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.symmetric import top_eigenvalues, triangle
 from dlatent.solvers.diagnostics import at_floors
 from dlatent.solvers.solver import Iteration, Solution
+from dlatent.solvers.task import Task
 
 ENOUGH = 3
-"""Samples for each feature from which correlations are inverted as they are."""
+"""Samples for each feature from which correlations are inverted as they are, and all eigenvalues believed."""
 SCANNED = 400
 """Noise variances in the first scan."""
 SMALLEST = 1e-12
@@ -150,8 +151,16 @@ def supported_number(values: Array, samples: float, features: int, total: float,
     return max(int((each(np.array([noise])).worth > 0.0).sum()), 1)
 
 
-def chosen(rule: str | float, values: Array, samples: float, features: int, most: int, floor: float) -> int:
-    """The number of components that a rule chooses from all eigenvalues, as `chosen_components`."""
+def chosen(task: Task, values: Array, samples: float, floor: float) -> int:
+    """The number of components that the rule of a task chooses from all eigenvalues, as `chosen_components`.
+
+    Of `ENOUGH` samples "auto" takes the largest evidence where every direction varies: the likelihood has a bound, and
+    Laplace's approximation holds.
+    """
+    rule, most, features = task.rule, task.specification.n_components, task.data.features
+    assert rule is not None
+    if rule == "auto" and task.from_all and samples > ENOUGH * features and leaving_noise(values, floor)[-2:-1].any():
+        rule, most = "mle", features - 1
     if rule == "auto":
         return supported_number(values[:most], samples, features, float(values.sum()), floor)
     return chosen_components(rule, values, samples, most=most, floor=floor)

@@ -198,12 +198,9 @@ class GramSolver(Solver):
         count = task.data.samples
         tiles, specification = kernel_tiles(run, Kernel("linear", shift=shift), task), task.specification
         if task.chosen_first:
-            assert task.rule is not None
             values = top_eigenvalues(centred_kernel(tiles.matrix()) / count, count)
             floor = task.floor_parts[0] * float(values.sum()) / task.data.features
-            most, features = specification.n_components, task.data.features
-            number = chosen(task.rule, values, count, features, most, floor)
-            specification = replace(specification, n_components=number)
+            specification = replace(specification, n_components=chosen(task, values, count, floor))
         k, data = specification.n_components, data_of(task)
         inside = replace(task, specification=specification.resized((k, *specification.sizes[1:])))
         dual = fit_dual(KernelProducts.of_tiles(tiles), data, inside, report)

@@ -204,6 +204,7 @@ class Task:
     scale : whether features are divided by their spreads, which a pass before the fit finds.
     rule : how the number of components is chosen, of which the specification then has the most; "auto" drops those
         after the fit that the data do not support.
+    from_all : whether "auto" chooses before the fit, from all eigenvalues, and of enough samples by the evidence.
     targets : those of the samples; `head`, by which density they are fitted.
     between : what is between the samples.
     arrangement : which views the rows of a block have, where the data are several views.
@@ -229,6 +230,7 @@ class Task:
     weighted: bool = False
     scale: bool = False
     rule: str | float | None = None
+    from_all: bool = False
     targets: Targets | None = None
     head: str = "likelihood"
     between: Between | None = None
@@ -249,7 +251,7 @@ class Task:
     @property
     def chosen_first(self) -> bool:
         """Whether the number of components is chosen before the fit, from all eigenvalues."""
-        by_fit = self.targets is not None or self.missing or (self.shared and not self.textbook)
+        by_fit = self.targets is not None or self.missing or (self.shared and not (self.textbook or self.from_all))
         return self.rule is not None and not (self.rule == "auto" and by_fit)
 
     @property

@@ -203,11 +203,69 @@ def test_what_a_default_fit_keeps_is_the_fit_with_that_number(tmp_path):
     np.testing.assert_allclose(added.components_, PPCA(3).fit(long).components_, atol=1e-9)
     added.save(tmp_path / "m.zarr")
     assert load(tmp_path / "m.zarr").n_components_ == 3
-    assert "n_components by 'auto', at most 11, after the fit" in str(PPCA().plan(long))
 
 
-def test_a_default_fit_keeps_what_the_prior_leaves_on():
-    for x in (SETS["wine, scaled"], simulate(40, (90,), 3, noise=(1.0,), random_state=1).features):
+def halves(x, seed):
+    known = np.random.default_rng(seed).permutation(len(x)) < len(x) // 2
+    return x[known], x[~known]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_default_fit_of_many_samples_has_the_largest_evidence(name):
+    """So that rows that were left out are no less likely than with components that are sure not to be noise alone."""
+    x = SETS[name]
+    for solver in ("auto", "covariance", "em"):
+        assert PPCA(solver=solver, max_iter=1).fit(x).n_components_ == PPCA("mle").fit(x).n_components_
+    ahead = []
+    for seed in range(5):
+        fitted, left_out = halves(x, seed)
+        found, evidence, surest = PPCA().fit(fitted), PPCA("mle").fit(fitted), PPCA(solver="krylov").fit(fitted)
+        assert found.score(left_out) == pytest.approx(evidence.score(left_out), rel=1e-12)
+        ahead.append(found.score(left_out) - surest.score(left_out))
+    assert np.mean(ahead) > -1e-9
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_default_fit_does_not_take_directions_without_variance_for_the_noise(scaled):
+    """Some pixels of the digits never vary, others in a few images: their variance is no measure of the noise."""
+    x = scale(load_digits().data) if scaled else load_digits().data
+    scores = []
+    for seed in range(5):
+        fitted, left_out = halves(x, seed)
+        models = PPCA().fit(fitted), PPCA("mle").fit(fitted)
+        scores.append([model.score(left_out) for model in models])
+        assert models[0].n_components_ <= 50 < models[1].n_components_
+    found, evidence = np.mean(scores, axis=0)
+    assert found > evidence + 20.0
+    assert PPCA().fit(np.outer(np.arange(20.0), np.ones(3))).n_components_ == 1
+    assert PPCA().fit(np.arange(20.0)[:, None]).n_components_ == 1
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0])
+@pytest.mark.parametrize(("samples", "features", "k"), [(200, 10, 5), (200, 60, 10), (60, 12, 1), (2000, 40, 3)])
+def test_a_default_fit_finds_the_planted_number(samples, features, k, noise):
+    rng = np.random.default_rng(0)
+    found, leading = [], []
+    for _ in range(10):
+        x = rng.normal(size=(samples, k)) @ rng.normal(size=(k, features))
+        x += noise * rng.normal(size=x.shape)
+        found.append(PPCA().fit(x).n_components_ == k)
+        leading.append(PPCA(solver="krylov").fit(x).n_components_ == k)
+    assert np.mean(found) >= max(0.9, np.mean(leading))
+
+
+def test_no_more_than_fifty_are_a_choice_of_leading_components_alone():
+    """Of few samples for each feature, by the Krylov solver, and of many features, as the plan says."""
+    x = np.random.default_rng(0).normal(size=(800, 200)) * np.geomspace(1.0, 100.0, 200)
+    assert PPCA().fit(x).n_components_ > 50 >= PPCA(solver="krylov").fit(x).n_components_
+    assert PPCA().fit(x[:500]).n_components_ <= 50
+    assert "n_components by 'auto', from all eigenvalues after the first pass" in str(PPCA().plan(x))
+    for plan in (PPCA(solver="krylov").plan(x), PPCA().plan(da.zeros((9000, 2000), chunks=(1000, -1)))):
+        assert "n_components by 'auto', at most 50, after the fit" in str(plan)
+
+
+def test_a_default_fit_of_few_samples_keeps_what_the_prior_leaves_on():
+    for x in (SETS["wine, scaled"][:39], simulate(40, (90,), 3, noise=(1.0,), random_state=1).features):
         most = min(50, len(x) - 1, x.shape[1] - 1)
         assert PPCA().fit(x).n_components_ == PPCA(most, prior="ard").fit(x).n_components_effective_
         assert PPCA(prior="ard").fit(x).components_.any(axis=1).all()

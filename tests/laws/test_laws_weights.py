@@ -77,6 +77,7 @@ MODELS = {
     "krylov": PPCA(2, solver="krylov", tol=1e-13),
     "em": PPCA(2, solver="em", max_iter=40),
     "mle": PPCA("mle"),
+    "auto": PPCA(),
     "factors": FactorAnalysis(2),
     "factors, em": FactorAnalysis(2, solver="em", max_iter=40),
 }

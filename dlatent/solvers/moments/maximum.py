@@ -69,14 +69,13 @@ def by_moments(middle: Moments, task: Task, report: Report | None) -> Solution:
 def with_components(middle: Moments, task: Task) -> Specification:
     """The specification of one view with the number of components that the rule chooses, of those that it has at most,
     from moments about the mean."""
-    specification, rule = task.specification, task.rule
-    assert rule is not None
-    if rule == "auto" and not task.shared:
+    specification = task.specification
+    if task.rule == "auto" and not task.shared:
         return replace(specification, n_components=supported_factors(middle.patterns[0], specification.n_components))
     complete, variances = middle.patterns[0], with_floors(middle, task)[1]
     floor = task.floor_parts[0] * float(variances[0])
-    values, most = top_eigenvalues(complete.gram / complete.samples, len(complete.gram)), specification.n_components
-    return replace(specification, n_components=chosen(rule, values, complete.samples, len(values), most, floor))
+    values = top_eigenvalues(complete.gram / complete.samples, len(complete.gram))
+    return replace(specification, n_components=chosen(task, values, complete.samples, floor))
 
 
 def gram_products(moments: Moments, specification: Specification) -> Products:
