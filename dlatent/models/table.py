@@ -141,9 +141,11 @@ def _most_to_choose(model: Any, rows: int, source: DataSource) -> int:
         )
     most = MOST if model._missing == "raise" else MOST_WITH_HOLES
     features = source.shape[1]
-    # As many as features leave no noise; but of two features one component does not tell three classes.
-    least = min(2, features, rows - 1) if hasattr(model, "target_type") else 1
-    return max(min(most, rows - 1, features - 1), least)
+    # As many as features, or as span the samples about their mean, leave no noise; but of two features one component
+    # does not tell three classes.
+    supervised = hasattr(model, "target_type")
+    least = min(2, features, rows - 1) if supervised else 1
+    return max(min(most, rows - 2 + supervised, features - 1), least)
 
 
 def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> int:
