@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import Mask, Names, Pairing, Views, view_feature_names
+from dlatent.models.linear import NUMBER
 from dlatent.models.model import Model
 from dlatent.models.table import encoded_targets
 from dlatent.models.task import FitTask
@@ -53,11 +54,14 @@ def check_noise(model: Any) -> None:
 class JointModel(Model[JointGaussian]):
     """A model x_v = W_v z + μ_v + ε_v of several views v, of which samples may lack some."""
 
-    n_components: int = parameter(
-        default=2,
+    n_components: int | Literal["auto"] = parameter(
+        NUMBER,
+        default="auto",
         kw_only=False,
-        text="K, the number of latent variables; less than the numbers of samples and of features of all views.",
-    )
+        text="K, the number of latent variables; less than the numbers of samples and of features of all views.  "
+        '"auto" takes those of at most 50 that samples of several views support: the ones that automatic relevance '
+        "determination leaves on in the largest set of samples with the same views, up to a quarter of their number.",
+    )  # type: ignore[assignment]
     solver: str = parameter(
         choice(
             GraphSolver,

@@ -37,9 +37,14 @@ from dlatent.operators.kernels import KernelFunction
 class KernelModel(Model[KernelGaussian]):
     """PPCA of features that a kernel makes, with or without targets."""
 
-    n_components: int = parameter(
-        default=2, kw_only=False, text="K, the number of latent variables; less than the number of samples minus 1."
-    )
+    n_components: int | Literal["auto"] = parameter(
+        COMPONENTS,
+        default="auto",
+        kw_only=False,
+        text="K, the number of latent variables; less than the number of samples minus 1.  "
+        '"auto" keeps those of at most 50 that the data support: the ones that automatic relevance determination '
+        "leaves on, of samples of M features.",
+    )  # type: ignore[assignment]
     random_state: Seed = parameter(
         default=0, text="Seed of the first directions, of the landmarks and of the rows for the median."
     )
@@ -210,7 +215,7 @@ class KernelSupervisedPPCA(KernelModel):
         kw_only=False,
         text='K, the number of latent variables; less than the number of samples minus 1.  "auto" takes 50, or as many '
         "as there can be, as the prior of the default head keeps more of them from doing harm.",
-    )  # type: ignore[assignment]
+    )
     target_type: TargetType = parameter(default="auto")
     target_noise_floor: float = parameter(default=1e-3)
     head: Head = parameter(default="auto")

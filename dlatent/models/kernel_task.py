@@ -64,7 +64,7 @@ def kernel_task(estimator: Any, source: DataSource) -> FitTask:
     )
     specification = Specification((View("features", components),), ((0,),), components)
     return replace(
-        task_of(estimator, source, specification, fitted_kernel),
+        task_of(estimator, source, specification, fitted_kernel, "auto" if estimator.n_components == "auto" else None),
         kernel=features,
         solvers=KERNEL_SOLVERS,
         # Features that are never written down are summed about nothing.

@@ -35,7 +35,7 @@ from dlatent.models.joint_views import joined_rows, named, without_labels
 from dlatent.models.labelled import open_input, plain_rows
 from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.model import Model
-from dlatent.models.table import table_fields, task_of
+from dlatent.models.table import MOST, table_fields, task_of
 from dlatent.models.task import FitTask
 from dlatent.passes import Pass, Run
 from dlatent.solvers.solver import Solution
@@ -93,7 +93,9 @@ def samples_to_fit(model: Model[Any], views: Views, correspondence: Pairing, on:
     if len(sources) < 2:
         raise DataError(f"there is {len(sources)} view; a correspondence is between two or more")
     table = joined_rows(views, correspondence, on, data, sources)
-    rows, features, k = len(table), sum(source.shape[1] for source in sources.values()), int(model.n_components)
+    rows, features = len(table), sum(source.shape[1] for source in sources.values())
+    asked: Any = model.n_components
+    k = 1 if asked == "auto" else int(asked)
     if k >= min(rows, features):
         raise DataError(
             f"n_components is {k}, but {rows} samples × {features} features of all views allow at most "
@@ -113,10 +115,12 @@ def view_task(
     names = [name for name in samples.sources if targets is None or name != TARGETS]
     source = joint(*samples, refuse_zero_rows=names if model.zero_rows == "raise" else ())
     views = tuple(View(name, view.shape[1], shared=shared, fixed=fixed) for name, view in source.views.items())
-    specification = Specification(views, source.patterns, int(model.n_components))
+    rule = "auto" if model.n_components == "auto" else None
+    k = min(MOST, source.shape[0] - 1, sum(source.sizes) - 1) if rule else int(model.n_components)
+    specification = Specification(views, source.patterns, k)
     about, patterns = arrangement(source, range(len(views)), source.sizes), source.patterns
     largest = max(block.nbytes for view in (source, *source.views.values()) for block in view.blocks)
-    task = task_of(model, source, specification, fitted_views)
+    task = task_of(model, source, specification, fitted_views, rule)
     return replace(
         task,
         data=replace(task.data, largest_block=largest),

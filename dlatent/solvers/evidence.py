@@ -169,23 +169,28 @@ def chosen(task: Task, values: Array, samples: float, floor: float) -> int:
 def supported(solution: Solution, samples: float) -> Solution:
     """The maximum of the likelihood of complete samples with the components that the data support, from that with the
     most: components of PCA stay what they are, and the noise has what those that go had explained."""
-    specification, parameters = solution.specification, solution.parameters
-    view, most = specification.views[0], specification.n_components
-    total, floor = solution.total_variance[0] * view.size, float(specification.floors[0])
+    specification, parameters, features = solution.specification, solution.parameters, solution.features
+    size, most = specification.sizes[0] if features is None else features.dimension, specification.n_components
+    total, floor = solution.total_variance[0] * size, float(specification.floors[0])
     lengths, before = (parameters.loadings**2).sum(axis=0), float(parameters.noise_variance[0])
     values = lengths + before
-    k = supported_number(values, samples, view.size, total, floor)
+    k = supported_number(values, samples, size, total, floor)
     if k == most:
         return solution
-    noise = max((total - float(values[:k].sum())) / (view.size - k), floor)
+    noise = max((total - float(values[:k].sum())) / (size - k), floor)
     scale = np.sqrt(np.maximum(values[:k] - noise, 0.0) / np.maximum(lengths[:k], np.finfo(float).tiny))
     fewer = Parameters(parameters.loadings[:, :k] * scale, parameters.mean, np.array([noise]))
 
-    def twice(size: int, left: float) -> float:
-        rest = max(total - float(values[:size].sum()), 0.0)
-        return float(np.log(values[:size]).sum() + size + (view.size - size) * np.log(left) + rest / left)
+    def twice(number: int, left: float) -> float:
+        rest = max(total - float(values[:number].sum()), 0.0)
+        return float(np.log(values[:number]).sum() + number + (size - number) * np.log(left) + rest / left)
 
     value = solution.log_likelihood - 0.5 * samples * (twice(k, noise) - twice(most, before))
+    if features is not None:
+        span = la.qr(fewer.loadings, mode="economic")[0]
+        fewer = fewer._replace(loadings=span.T @ fewer.loadings, mean=span.T @ fewer.mean)
+        inside = replace(features, combinations=features.combinations @ span, offset=span.T @ features.offset)
+        specification, solution = specification.resized((k,)), replace(solution, features=inside)
     return _replaced(solution, fewer, value, replace(specification, n_components=k))
 
 

@@ -259,6 +259,8 @@ def till_pause(machine: str) -> str:
 
 def _choice(task: Task) -> str:
     """When a number of components is chosen, and of how many."""
+    if task.arrangement is not None:
+        return f"at most {task.specification.n_components}, before the fit, from samples of several views"
     if task.chosen_first:
         return "from all eigenvalues after the first pass"
     return f"at most {task.specification.n_components}, after the fit"

@@ -127,7 +127,10 @@ DEMANDS: dict[str, tuple[Callable[[Task], bool], str]] = {
         lambda task: task.prior != "ml" and task.columns > 0,
         "the loadings of features and targets have a prior",
     ),
-    "rule": (lambda task: task.chosen_first, "the number of components is chosen from all eigenvalues"),
+    "rule": (
+        lambda task: task.chosen_first and not (task.arrangement is not None and task.shared),
+        "the number of components is chosen from all eigenvalues",
+    ),
     FEW: (lambda task: task.data.samples < task.data.features, "there are fewer samples than features"),
 }
 """All that a fit may ask of its solver beyond complete samples with one noise variance, but for what only its `Family`

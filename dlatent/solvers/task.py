@@ -250,9 +250,11 @@ class Task:
 
     @property
     def chosen_first(self) -> bool:
-        """Whether the number of components is chosen before the fit, from all eigenvalues."""
+        """Whether the number of components is chosen before the fit, from eigenvalues."""
+        if self.rule is None or self.arrangement is not None:
+            return self.rule is not None
         by_fit = self.targets is not None or self.missing or (self.shared and not (self.textbook or self.from_all))
-        return self.rule is not None and not (self.rule == "auto" and by_fit)
+        return not (self.rule == "auto" and (by_fit or self.kernel is not None))
 
     @property
     def columns(self) -> int:

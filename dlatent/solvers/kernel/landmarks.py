@@ -67,9 +67,13 @@ class LandmarksSolver(Solver):
 
         Law: the likelihood is that of the whole model of M features.
         """
-        specification = task.specification
         inside, dimension = _landmarks(task, run)
-        width = inside.width
+        width, specification = inside.width, task.specification
+        if specification.n_components >= width:  # chosen below
+            specification = replace(
+                specification.resized((width - 1, *specification.sizes[1:])), n_components=width - 1
+            )
+            task = replace(task, specification=specification)
         wide = specification.resized((width, *specification.sizes[1:]))
         moments, error = _moments(inside, dimension, wide, run)
         middle, spare = centred(moments, wide.sizes, wide.patterns), dimension - width
@@ -99,7 +103,7 @@ def _landmarks(task: Task, run: Run) -> tuple[LandmarkMap, int]:
     """The map to the span of some random rows, and the number of features."""
     rows, kernel = survey(task, run, kernel_features(task).landmarks), kernel_features(task).kernel
     span = LandmarkMap.of(settled(kernel, rows[:: -(-rows.shape[0] // sample_size(task.data))]), rows)
-    if span.width <= task.specification.n_components:
+    if span.width <= (1 if task.rule == "auto" else task.specification.n_components):
         raise DataError(
             f"n_components is {task.specification.n_components}, but the landmarks span {span.width} dimensions; take "
             "more landmarks, or fewer components"

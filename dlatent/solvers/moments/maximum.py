@@ -25,6 +25,7 @@ from dlatent.solvers.costs import FULL_EIGEN
 from dlatent.solvers.diagnostics import make_solution
 from dlatent.solvers.em import with_floors
 from dlatent.solvers.evidence import chosen, supported_factors
+from dlatent.solvers.moments.number import joint_factors, joint_number
 from dlatent.solvers.moments.reduced_problem import in_units, solve
 from dlatent.solvers.moments.subspace import Products, SubspaceFit, search
 from dlatent.solvers.solver import History, Report, Solution
@@ -67,9 +68,13 @@ def by_moments(middle: Moments, task: Task, report: Report | None) -> Solution:
 
 
 def with_components(middle: Moments, task: Task) -> Specification:
-    """The specification of one view with the number of components that the rule chooses, of those that it has at most,
-    from moments about the mean."""
+    """The specification with the number of components that the rule chooses, of those that it has at most, from moments
+    about the mean."""
     specification = task.specification
+    if task.arrangement is not None:
+        shared = task.shared
+        k = joint_number(gram_products(middle, specification), task) if shared else joint_factors(middle, task)
+        return replace(specification, n_components=k)
     if task.rule == "auto" and not task.shared:
         return replace(specification, n_components=supported_factors(middle.patterns[0], specification.n_components))
     complete, variances = middle.patterns[0], with_floors(middle, task)[1]

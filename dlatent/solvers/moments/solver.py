@@ -51,6 +51,7 @@ from dlatent.solvers.graph.costs import (
 )
 from dlatent.solvers.graph.samples import GraphSamples
 from dlatent.solvers.moments.maximum import by_moments, finished, with_components
+from dlatent.solvers.moments.number import joint_number
 from dlatent.solvers.moments.subspace import search
 from dlatent.solvers.plan import EDGE_BYTES, Plan
 from dlatent.solvers.solver import Report, Solution, Solver
@@ -165,13 +166,15 @@ class KrylovSolver(Solver):
         plan = placed(self.name, task, machine, worker, driver, least=summing)
 
         flops, rate = 4.0 * columns * data.entries, product_rate(data)
-        work = pass_seconds(data, machine, flops, rate, EXPECTED_PASSES, 1 if plan.cached else EXPECTED_PASSES)
+        before = 1 + EXPECTED_PASSES if task.chosen_first else 0  # a look, and a search for eigenvalues
+        passes = EXPECTED_PASSES + before
+        work = pass_seconds(data, machine, flops, rate, passes, 1 if plan.cached else passes)
         # New directions are made orthogonal to all before them, on the driver.
         work += 2.0 * seen * (columns * EXPECTED_PASSES) ** 2 / GEMM_RATE
         plan = replace(
             plan,
             max_rank=rank,
-            passes=task.em_passes or EXPECTED_PASSES,
+            passes=(task.em_passes or EXPECTED_PASSES) + before,
             work=work,
             solving=solving_seconds(task),
             moved=statistic + parameters // 2,
@@ -203,6 +206,10 @@ class KrylovSolver(Solver):
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """The maximum in a subspace; with textbook EM plain EM with one pass an iteration."""
         samples = samples_of(task, plan, shift, run)
+        if task.chosen_first:
+            chosen = replace(task.specification, n_components=joint_number(samples.products, task))
+            task = replace(task, specification=chosen)
+            samples = samples_of(task, plan, shift, run)
         if task.textbook:
             return samples.concluded(samples.em(start_of_em(self, task, plan, shift, run), report))
         state, converged = search(samples.products, task, stacked_shift(shift, task.specification), report)
