@@ -254,6 +254,8 @@ def _hidden(profile: Profile, scan: Array, maxima: list[Maximum], lower: Array, 
         rises = np.pad(np.abs(np.diff(heights)), 1)
         above = np.maximum(heights[:-1], heights[1:]) + np.maximum(rises[:-2], rises[2:])
         inside = np.flatnonzero(above >= best)
+        if not len(inside):  # the best is at a floor, beyond the scan
+            break
         middle = (ratios[inside] + ratios[inside + 1]) / 2.0
         fresh = [profile.at_ratios(np.array([r]), lower, upper) for r in middle]
         scan, ratios = np.insert(scan, inside + 1, fresh, axis=0), np.insert(ratios, inside + 1, middle)

@@ -17,6 +17,7 @@ from dlatent import (
     DataError,
     FactorAnalysis,
     KernelPPCA,
+    NoiseFloorWarning,
     load,
 )
 
@@ -111,6 +112,14 @@ def test_no_view_loses_its_noise_by_default():
     model = CorrespondencePPCA().fit([left, right], correspondence=pairs(300))
     for view, noise in zip((left, right), model.noise_variance_.values(), strict=True):
         assert noise > 1e-4 * view.var(axis=0).mean()
+
+
+def test_as_many_components_as_a_view_has_features_are_a_warning():
+    images = load_digits().images[:200]
+    left, right = images[:, :, :4].reshape(200, -1), images[:, :, 4:].reshape(200, -1)
+    with pytest.warns(NoiseFloorWarning):
+        model = CorrespondencePPCA(32).fit([left, right], correspondence=pairs(200))
+    assert model.at_floor_ == {"0": True, "1": False}
 
 
 @pytest.mark.parametrize(("both", "others"), [(60, 200), (300, 200), (20, 500)])
