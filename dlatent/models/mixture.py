@@ -134,7 +134,7 @@ class PPCAMixture(Model[Mixture]):
         default=None,
     )
     n_init: int = parameter(
-        Parameter(COUNT, "int", "Number of starts, of which short runs on some rows leave the best.", option="starts"),
+        Parameter(COUNT, "int", "Number of starts in each round of short runs on some rows.", option="starts"),
         default=32,
     )
     warm_start: bool = parameter(

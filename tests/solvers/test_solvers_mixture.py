@@ -14,8 +14,9 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 from sklearn.mixture import GaussianMixture
+from sklearn.preprocessing import StandardScaler
 
 from benchmarks.mixture_maxima import FLOOR, best_mixture, mixture
 from dlatent import Callback, ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
@@ -73,7 +74,9 @@ def test_acceleration_finds_what_em_does_in_fewer_passes(noise):
 
 
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
-@pytest.mark.parametrize("seed", [5, 6, 9, 13, pytest.param(28, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seed", [5, 6, 9, 13, 14, 38, *(pytest.param(s, marks=pytest.mark.slow) for s in (27, 28, 37))]
+)
 def test_no_run_of_textbook_em_from_random_rows_ends_higher(seed):
     problem = mixture(seed)
     noise = "diagonal" if problem.diagonal else "isotropic"
@@ -87,6 +90,16 @@ def test_features_that_are_constant_in_a_component_do_not_rule_out_other_rows():
     model = quiet(PPCAMixture(2, 10, noise="diagonal", tol=1e-4), rows[:1200])
     rival = GaussianMixture(10, covariance_type="diag", reg_covar=1e-3 * rows.var(), random_state=0).fit(rows[:1200])
     assert model.score(rows[1200:]) > max(rival.score(rows[1200:]), -150.0)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_components_do_not_collapse_on_few_rows_where_other_starts_stay_whole(seed):
+    """Three rows that two latent variables explain wholly have a likelihood that only the floor bounds."""
+    rows = StandardScaler().fit_transform(load_wine().data)
+    rows = np.random.default_rng(seed).permutation(rows)[:142]
+    model = quiet(PPCAMixture(2, 3, random_state=seed), rows)
+    assert not model.at_floor_.any()
+    assert model.weights_.min() * len(rows) > 4
 
 
 @NOISES

@@ -30,8 +30,8 @@ from dlatent.solvers.em import textbook_em
 from dlatent.solvers.mixture.starts import (
     FINALISTS,
     FIRST_ROWS,
-    FIRST_STEPS,
-    FIXED_STEPS,
+    ROUNDS,
+    STEPS,
     Starts,
     Subset,
     SubsetRequest,
@@ -118,8 +118,7 @@ class MixtureSolver(Solver):
         work = pass_seconds(data, machine, flops, rate, passes, 1 if plan.cached else passes)
         # The rows of the starts, each of which meets all columns, and what a step takes for each component at least.
         step = 8.0 * rows * (data.entries / data.samples + 10.0) * columns / rate
-        # Every round has half of the starts of the one before, twice as long on twice as many rows.
-        early = size.starts * (FIXED_STEPS + 4 * FIRST_STEPS) * min(1.0, 2.0 * FIRST_ROWS / rows)
+        early = size.starts * STEPS * sum(min(1.0, 2**number * FIRST_ROWS / rows) for number in range(ROUNDS))
         solving = (early + FINALISTS * SUBSET_STEPS) * (step + SOLVE_SECONDS * size.components)
         return replace(plan, passes=task.em_passes or passes, work=work, solving=solving, moved=2 * statistic)
 

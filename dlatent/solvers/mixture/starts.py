@@ -1,7 +1,7 @@
 """Starts of a mixture: many of several kinds, of which short runs of EM on some rows leave the best.
 
-All starts of a round share its visits of the rows.  A few iterations tell only roughly which of two starts ends higher:
-each round drops the lower half, and lets the others climb twice as long on twice as many rows (successive halving).
+All starts of a round share its visits of the rows.  The next round has the best of them, and copies of these in which
+one component begins again at a random row: a maximum that starts seldom find is often a component away from a good one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ LLOYD = 10
 """Most iterations of k-means."""
 FIXED_STEPS = 4
 """Iterations of a start in which each row stays with its centre."""
-FIRST_STEPS = 6
-"""Iterations of the first round."""
+STEPS = 16
+"""Iterations of a round: after six the order of two starts says hardly anything of which ends higher."""
+ROUNDS = 3
 FIRST_ROWS, FIRST_ROWS_EACH = 500, 40
-"""Rows of the first round in all, or for each component of the mixture where that is more."""
+"""Rows of the first round in all, or for each component of the mixture where that is more; the next have twice as many
+each."""
 FINALISTS = 4
-"""Starts that the rounds leave."""
+"""Most starts that a round leaves."""
 KINDS = ("k-means", "rows", "k-means++", "rows")
 
 
@@ -94,9 +96,8 @@ class Starts:
         mixtures, shift, unit = self.mixtures, self.shift, self.unit
         kinds = list(islice(cycle(KINDS), starts))
         centres = [self.means, *map(self._centres, kinds[1:])]
-        loadings = self.rng.standard_normal((starts, mixtures, len(unit), specification.n_components))
-        loadings *= unit[:, None] / np.sqrt(loadings.shape[3])
         noise = np.tile(unit[specification.group_starts] ** 2, (starts, mixtures, 1))
+        loadings = self._loadings(noise, specification)
         # Plain EM from rows: with so wide a noise components have all rows in common at first.
         found = Mixture(np.full((starts, mixtures), 1.0 / mixtures), loadings, np.stack(centres) * unit, noise)
         hard, some = np.array([kind != "rows" for kind in kinds]), self._some(self.size)
@@ -108,20 +109,46 @@ class Starts:
             # One noise for all, so that a few rows do not draw a component to themselves.
             common = (nearest.weights[..., None] * nearest.noise_variance).sum(axis=1, keepdims=True)
             nearest = nearest._replace(noise_variance=np.repeat(common, mixtures, axis=1))
-        found = Mixture(*(np.concatenate(both) for both in zip(nearest, _chosen(found, ~hard), strict=True)))
-        steps, size = FIRST_STEPS, self.size
-        while len(found.weights) > FINALISTS:
-            some = self._some(size)
-            for _ in range(steps):
-                sums = mixture_sums(some, MixtureRequest(found, shift))
-                value = sums.log_likelihood + prior.log_density(found, specification)
-                found = maximise_mixture(sums, found, specification, prior)
-            best = np.argsort(-value, kind="stable")[: max(FINALISTS, len(value) // 2)]
-            found, steps, size = _chosen(found, best), 2 * steps, 2 * size
-        return [Mixture(*parts) for parts in zip(*found, strict=True)]
+        found = _together(nearest, _chosen(found, ~hard))
+        found, kept = self._climbed(found, 0, specification, prior), min(FINALISTS, -(-starts // 2))
+        for number in range(1, ROUNDS):
+            best = _chosen(found, np.arange(kept))
+            moved = self._moved(_chosen(best, np.arange(starts - kept) % kept), specification)
+            found = self._climbed(_together(best, moved), number, specification, prior)
+        return [Mixture(*parts) for parts in zip(*_chosen(found, np.arange(kept)), strict=True)]
 
     def _some(self, size: int) -> Features:
         return self.rows[np.sort(self.order[:size])]
+
+    def _climbed(self, found: Mixture, number: int, specification: Specification, prior: NoisePrior) -> Mixture:
+        """Mixtures after a round, the highest first, and last those in which components have collapsed on few rows."""
+        some = self._some(2**number * self.size)
+        for _ in range(STEPS):
+            sums = mixture_sums(some, MixtureRequest(found, self.shift))
+            value = sums.log_likelihood + prior.log_density(found, specification)
+            found = maximise_mixture(sums, found, specification, prior)
+        low = (found.noise_variance <= specification.floors).all(axis=2)
+        collapsed = np.zeros(len(value)) if prior.rows else low.sum(axis=1)
+        return _chosen(found, np.lexsort((-value, collapsed)))
+
+    def _moved(self, found: Mixture, specification: Specification) -> Mixture:
+        """Mixtures in each of which one component begins again: at a random row, with the noise of all in the mean."""
+        count = len(found.weights)
+        place = np.arange(count), self.rng.integers(self.mixtures, size=count)
+        noise = (found.weights[..., None] * found.noise_variance).sum(axis=1)
+        found.loadings[place] = self._loadings(noise, specification)
+        found.mean[place] = self._rows(self.rng.integers(self.plain.shape[0], size=count)) * self.unit
+        found.noise_variance[place] = noise
+        return found._replace(weights=np.full_like(found.weights, 1.0 / self.mixtures))
+
+    def _loadings(self, noise: Array, specification: Specification) -> Array:
+        """Random ones (…, D, K) that explain as much as noise variances (…, groups) do."""
+        shape = *noise.shape[:-1], len(self.unit), specification.n_components
+        return np.asarray(self.rng.standard_normal(shape) * np.sqrt(noise / shape[-1])[..., None])
+
+    def _rows(self, numbers: np.ndarray) -> Array:
+        chosen: Any = self.plain[numbers]
+        return np.asarray(chosen if isinstance(chosen, np.ndarray) else chosen.toarray())
 
     def _centres(self, kind: str) -> Array:
         """Centres (M, D): rows, rows far apart (k-means++), or where Lloyd's iterations lead from those."""
@@ -129,8 +156,7 @@ class Starts:
 
         plain, mixtures, rng = self.plain, self.mixtures, self.rng
         if kind == "rows":
-            chosen = plain[np.sort(rng.choice(plain.shape[0], mixtures, replace=False))]
-            return np.asarray(chosen if isinstance(chosen, np.ndarray) else chosen.toarray())
+            return self._rows(np.sort(rng.choice(plain.shape[0], mixtures, replace=False)))
         centres, _ = kmeans_plusplus(plain, mixtures, random_state=int(rng.integers(2**31)))
         for _ in range(LLOYD if kind == "k-means" else 0):
             clusters = _nearest(plain, centres)
@@ -144,6 +170,10 @@ def _transposed(plain: Any, clusters: Array) -> Array:
 
 def _chosen(found: Mixture, at: np.ndarray) -> Mixture:
     return Mixture(*(part[at] for part in found))
+
+
+def _together(first: Mixture, second: Mixture) -> Mixture:
+    return Mixture(*(np.concatenate(both) for both in zip(first, second, strict=True)))
 
 
 def _nearest(plain: Features, centres: Array) -> Array:
