@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg as la
 
 from dlatent.arrays import Array, Block, Features
 from dlatent.gaussian.moments import Moments, PatternMoments
 from dlatent.gaussian.products import pattern_sums
-from dlatent.gaussian.specification import Parameters, Specification, slices_of
+from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.views import Arrangement, Parts, by_pattern, counted
 from dlatent.operators.sparse import far_mean, rows_about, times
-from dlatent.operators.symmetric import unpacked
+from dlatent.operators.symmetric import positive_solve, unpacked
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -55,15 +55,15 @@ def projection(loadings: Array, noise: Array, spread: Array | None = None) -> Pr
     Where loadings are uncertain `spread` has their packed covariances, of each feature or of all (1, K(K+1)/2), and the
     map is that of the bound: E[w_j w_jᵀ] stands for w_j w_jᵀ.
     """
-    weighted = loadings / noise[:, None]
+    weighted, unit = loadings / noise[:, None], np.eye(loadings.shape[1])
     if spread is None:
-        factor = la.cholesky(np.eye(loadings.shape[1]) + loadings.T @ weighted, lower=True)
-        inverse = la.cho_solve((factor, True), np.eye(len(factor)))
+        both, log_determinant = positive_solve(unit + loadings.T @ weighted, np.vstack([unit, weighted]).T)
+        inverse = both[:, : len(unit)]
         # log|WWᵀ + Ψ| = log|Ψ| + log|M|
-        constant = float(np.log(noise).sum() + 2.0 * np.log(np.diag(factor)).sum())
-        return Projection(la.cho_solve((factor, True), weighted.T), (inverse + inverse.T) / 2, constant)
+        constant = float(np.log(noise).sum()) + log_determinant
+        return Projection(both[:, len(unit) :], (inverse + inverse.T) / 2, constant)
     uncertain = spread[0] * (1.0 / noise).sum() if len(spread) == 1 else (spread / noise[:, None]).sum(axis=0)
-    precision = np.eye(loadings.shape[1]) + loadings.T @ weighted + unpacked(uncertain, loadings.shape[1])
+    precision = unit + loadings.T @ weighted + unpacked(uncertain, loadings.shape[1])
     covariance = np.asarray(np.linalg.inv(precision))
     constant = float(np.log(noise).sum() + np.linalg.slogdet(precision)[1])
     return Projection(covariance @ weighted.T, covariance, constant)
@@ -84,13 +84,16 @@ def projection_of(parameters: Parameters, noise: Array, features: Any) -> Projec
 
 def joined(second: Array, first: Array, count: float) -> Array:
     """Σ E[z̃z̃ᵀ] from Σ E[zzᵀ], Σ E[z] and the number of samples."""
-    return np.block([[second, first[:, None]], [first[None, :], np.array([[count]])]])
+    k = len(first)
+    whole = np.empty((k + 1, k + 1))
+    whole[:k, :k], whole[:k, k], whole[k, :k], whole[k, k] = second, first, first, count
+    return whole
 
 
 def _by_groups(values: Array, specification: Specification, pattern: tuple[int, ...]) -> Array:
     """Sums over the features of each noise group of the views of a pattern."""
     sizes = [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
-    return np.asarray(np.add.reduceat(values, [at.start for at in slices_of(sizes)]))
+    return np.asarray(np.add.reduceat(values, [0, *accumulate(sizes[:-1])]))
 
 
 def expect_moments(parameters: Parameters, moments: Moments, specification: Specification) -> tuple[Latent, ...]:
@@ -112,13 +115,13 @@ def expect_pattern(part: PatternMoments, about: Projection, seen: Parameters, no
     (count, total, gram), (b, covariance, constant), mean = part, about, seen.mean
     # Moments about the mean would be G − t mᵀ − m tᵀ + n m mᵀ; what is needed of them is O(D K) beside the product.
     first = b @ (total - count * mean)
-    gram_b = gram @ b.T - np.outer(total, b @ mean) - np.outer(mean, first)
+    cross = np.empty((len(total), len(b) + 1))
+    cross[:, :-1], cross[:, -1] = gram @ b.T - total[:, None] * (b @ mean), total
+    about_mean = cross[:, :-1] - mean[:, None] * first
     diagonal = np.diag(gram)
     squares = diagonal - mean * (2.0 * total - count * mean)
-    second = count * covariance + b @ gram_b
-    # (x−s)E[z]ᵀ = (x−s−μ)E[z]ᵀ + μE[z]ᵀ, summed over samples.
-    cross = np.column_stack([gram_b + np.outer(mean, first), total])
-    trace = float((squares / noise).sum() - np.sum(gram_b * (seen.loadings / noise[:, None])))
+    second = count * covariance + b @ about_mean
+    trace = float((squares / noise).sum() - (about_mean * (seen.loadings / noise[:, None])).sum())
     value = -0.5 * (count * (len(noise) * LOG_2PI + constant) + trace)
     return Latent(joined(second, first, count), cross, diagonal, value)
 

@@ -11,12 +11,12 @@ and 2 (with errata 7 and 11); Ham, Lee and Saul (27), (30).  Parameter expansion
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.gaussian.expectation import LOG_2PI, Latent, expect_moments
 from dlatent.gaussian.moments import Moments
 from dlatent.gaussian.specification import Maximum, Parameters, Specification
+from dlatent.operators.symmetric import positive_solve
 
 
 def _view_sums(latent: tuple[Latent, ...], specification: Specification, view: int) -> tuple[Array, Array, Array]:
@@ -38,7 +38,7 @@ def expanded(parameters: Parameters, latent: Array) -> Parameters:
     k = len(latent) - 1
     shift = latent[:k, k] / latent[k, k]
     covariance = latent[:k, :k] / latent[k, k] - np.outer(shift, shift)
-    loadings = parameters.loadings @ np.asarray(la.cholesky(covariance, lower=True))
+    loadings = parameters.loadings @ np.linalg.cholesky(covariance)
     return parameters._replace(loadings=loadings, mean=parameters.mean + parameters.loadings @ shift)
 
 
@@ -62,7 +62,7 @@ def maximise(
     variance = np.empty(len(specification.group_sizes))
     for view, (features, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
         second, cross, energy = _view_sums(latent, specification, view)
-        solution = la.solve(second, cross.T, assume_a="pos").T
+        solution = positive_solve(second, cross.T)[0].T
         shared = specification.views[view].shared
         cells = second[-1, -1] * (specification.sizes[view] + extra[view] if shared else 1.0)
         explained = float(np.sum(solution * cross)) if shared else (solution * cross).sum(axis=1)

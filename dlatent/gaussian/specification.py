@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,7 @@ LARGEST_LOG = 700.0
 
 def slices_of(sizes: Iterable[int]) -> tuple[slice, ...]:
     """Where pieces of these sizes lie, one after the other."""
-    bounds = np.cumsum([0, *sizes]).tolist()
-    return tuple(slice(a, b) for a, b in pairwise(bounds))
+    return tuple(slice(a, b) for a, b in pairwise([0, *accumulate(sizes)]))
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,19 @@ def top_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     return np.asarray(values[::-1]), np.asarray(vectors[:, ::-1])
 
 
+def positive_solve(matrix: Array, right: Array) -> tuple[Array, float]:
+    """S⁻¹R and log|S| for a positive definite matrix S (n, n) and R (n, m), with little beside LAPACK's own time.
+
+    Raises:
+        numpy.linalg.LinAlgError: If S is not positive definite, or a number is not finite.
+    """
+    factor, solution, info = lapack.dposv(matrix, right, lower=1)
+    pivots = factor.diagonal()
+    if info or not (np.isfinite(pivots).all() and np.isfinite(solution).all()):
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    return solution, 2.0 * float(np.log(pivots).sum())
+
+
 def thin_root(matrix: Array, least: int) -> Array | None:
     """R (n, r) with RRᵀ a positive semidefinite matrix (n, n) up to rounding, by pivoted Cholesky, where r is at least
     `least` and so small that RᵀR costs less than the matrix; else None."""

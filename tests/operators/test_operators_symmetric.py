@@ -21,6 +21,25 @@ def test_inverses_and_determinants(size, count):
     np.testing.assert_allclose(product, np.broadcast_to(np.eye(size), product.shape), atol=1e-14 * worst)
 
 
+@pytest.mark.parametrize("size", [1, 2, 30])
+def test_the_solution_with_a_positive_matrix(size):
+    rng = np.random.default_rng(size)
+    root, right = rng.standard_normal((size, size + 3)), rng.standard_normal((size, 4))
+    matrix = root @ root.T
+    given = matrix.copy(), right.copy()
+    solution, log_determinant = symmetric.positive_solve(matrix, right)
+    np.testing.assert_allclose(solution, np.linalg.solve(matrix, right), rtol=1e-10)
+    assert log_determinant == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-10)
+    np.testing.assert_array_equal(matrix, given[0])
+    np.testing.assert_array_equal(right, given[1])
+
+
+@pytest.mark.parametrize("number", [-1.0, 0.0, np.nan, np.inf])
+def test_there_is_no_solution_with_another_matrix(number):
+    with pytest.raises(np.linalg.LinAlgError):
+        symmetric.positive_solve(np.diag([1.0, number, 2.0]), np.ones((3, 1)))
+
+
 @pytest.mark.parametrize("size", [12, 30])
 def test_large_determinants_do_not_overflow(size):
     matrices = np.repeat((1e60 * np.eye(size))[:, :, None], 4, axis=2)
