@@ -22,7 +22,7 @@ import scipy.optimize as opt
 from dlatent.arrays import Array
 from dlatent.gaussian.maximisation import likelihood
 from dlatent.gaussian.moments import Moments, view_variances
-from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.gaussian.specification import Maximum, Parameters, Specification
 
 DIVERGED = 1e3
 """A residual so many times the smallest one leads away."""
@@ -165,16 +165,21 @@ GRADIENT = 1e-10
 """Largest derivative of the log-likelihood per sample at which the search ends, loadings in units of the spread."""
 SMALL_GRADIENT = 1e-4
 """Largest derivative where rounding ends the search."""
-MEMORY = 20
 REFUSED = 1e300
 """Minus the likelihood where it cannot be computed: the line search turns back."""
 
 
 def ascend(
-    start: Parameters, moments: Moments, specification: Specification, *, tolerance: float, max_steps: int
+    start: Parameters,
+    moments: Moments,
+    specification: Specification,
+    *,
+    tolerance: float,
+    max_steps: int,
+    leave: Callable[[Maximum], bool] = lambda seen: False,
 ) -> Climb[Parameters]:
     """The maximum near a point by L-BFGS, noise variances at or above their floors; `tolerance` is the relative gain of
-    a step that ends the search.  Moments must be about the means."""
+    a step that ends the search, which also ends where `leave` says so.  Moments must be about the means."""
     variances = view_variances(moments, specification.sizes, specification.patterns)
     spread = np.repeat(np.sqrt(np.where(variances > 0.0, variances, 1.0)), specification.sizes)
     groups, k = len(start.noise_variance), specification.n_components
@@ -192,6 +197,10 @@ def ascend(
             return REFUSED, np.zeros_like(vector)
         return -float(value) / count, -rise * unit / count
 
+    def watch(intermediate_result: opt.OptimizeResult) -> None:
+        if leave(Maximum(start.unflatten(intermediate_result.x * unit), -float(intermediate_result.fun) * count)):
+            raise StopIteration
+
     low = np.full(len(unit), -np.inf)
     low[-groups:] = np.log(np.maximum(specification.floors, np.finfo(float).tiny))
     with np.errstate(all="ignore"):
@@ -201,12 +210,12 @@ def ascend(
             jac=True,
             method="L-BFGS-B",
             bounds=opt.Bounds(low, np.inf),
+            callback=watch,
             options={
                 "ftol": tolerance / 10.0,
                 "gtol": GRADIENT,
                 "maxiter": max_steps,
                 "maxfun": 2 * max_steps,
-                "maxcor": MEMORY,
             },
         )
     uphill = np.where(best.x > low, np.abs(best.jac), np.maximum(-best.jac, 0.0))

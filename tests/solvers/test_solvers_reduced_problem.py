@@ -8,7 +8,7 @@ import scipy.optimize as opt
 
 from dlatent import CorrespondencePPCA, NoiseFloorWarning, SupervisedPPCA
 from dlatent.gaussian.maximisation import likelihood
-from dlatent.gaussian.moments import Moments, PatternMoments
+from dlatent.gaussian.moments import Moments, PatternMoments, centred
 from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.spectral import complete, near_best
 from dlatent.solvers import ascent
@@ -198,6 +198,39 @@ def test_a_climb_ends_where_it_comes_near_a_known_maximum():
         second, moments, specification, reduced_problem.TOLERANCE, lambda seen: seen.log_likelihood >= low
     )
     assert low <= seen.log_likelihood < top.log_likelihood - 1e-8
+
+
+def test_quasi_newton_steps_end_where_they_are_told_to():
+    moments, specification = two_maxima()
+    start = Parameters(np.eye(6)[:, :2], np.zeros(6), np.array([1.0, 1.0]))
+    top = ascent.ascend(start, moments, specification, tolerance=1e-13, max_steps=1000)
+    low = top.value - 1e-2
+    seen = ascent.ascend(
+        start, moments, specification, tolerance=1e-13, max_steps=1000, leave=lambda seen: seen.log_likelihood >= low
+    )
+    assert low <= seen.value < top.value
+    assert seen.evaluations < top.evaluations
+    assert seen.value == pytest.approx(likelihood(seen.point, moments, specification)[0], rel=1e-12)
+
+
+def test_the_best_maximum_is_that_of_the_best_start_climbed_alone():
+    """Starts that end below another are given up, whichever comes first."""
+    specification = Specification((View("x", 5, 1e-6), View("y", 3, 1e-3)), ((0,), (0, 1), (1,)), 2)
+    disagree = 0
+    for seed in (4, 10, 17, 18, 25, 32, 33):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(40, 8)) @ rng.normal(size=(8, 8)) * rng.uniform(0.3, 3.0, size=8)
+        parts = [rows[:15, :5], rows[15:25], rows[25:, 5:]]
+        found = tuple(PatternMoments(float(len(part)), part.sum(axis=0), part.T @ part) for part in parts)
+        about_zero = Moments(found, np.zeros(8), np.zeros(2), np.zeros(2))
+        moments = centred(about_zero, specification.sizes, specification.patterns)
+        heights = [
+            reduced_problem.solve(moments, specification, warm=reduced_problem.Warm(start, (), converged=False))[0][1]
+            for start in view_starts.starting_points(moments, specification)
+        ]
+        disagree += max(heights) - min(heights) > 0.01
+        assert reduced_problem.solve(moments, specification)[0].log_likelihood >= max(heights) - 1e-9
+    assert disagree >= 3
 
 
 def two_maxima():

@@ -23,8 +23,11 @@ COARSE = 1e-8
 """Tolerance while the subspace is still far from its end, where more would be wasted."""
 ROUNDS = ((100, 300), (100, 1000), (900, 1000))
 """EM steps and quasi-Newton steps of each round, until either settles."""
+EM_ALONE = ((100, 0),)
+LOOK = 1e-9
+"""Tolerance of the quasi-Newton steps of a first look: a larger one takes saddles for maxima."""
 AFTER_LOOK = ((10, 300), *ROUNDS[1:])
-"""Rounds from where EM has slowed down in a first look."""
+"""Rounds from where a first look ended."""
 MAX_EVALUATIONS = 3000
 """EM steps where there is no noise."""
 STILL = 1e-13
@@ -148,21 +151,35 @@ def _noisy(moments: Moments, specification: Specification) -> list[Parameters]:
 def _highest(
     starts: list[Parameters], moments: Moments, specification: Specification, tolerance: float
 ) -> tuple[Maximum, bool]:
-    """The best maximum that starts lead to.  What comes near one that is known is not followed."""
+    """The best maximum that starts lead to.  What comes near one that is known, or ends below it, is not followed."""
     maxima: list[tuple[Maximum, bool]] = []
 
     def known(seen: Maximum) -> bool:
         return any(_below(seen, other, moments, specification) for other, _ in maxima)
 
     for start in starts:
-        run, rounds = (Maximum(start, -np.inf), False), ROUNDS
+        rounds = ROUNDS
         if maxima and tolerance < COARSE and not specification.fixed:
-            run, rounds = _climb(start, moments, specification, COARSE, known), AFTER_LOOK
-        if not known(run[0]):
-            run = _climb(run[0].parameters, moments, specification, tolerance, known, rounds)
+            seen, top = _look(start, moments, specification, known), max(run.log_likelihood for run, _ in maxima)
+            if known(seen) or seen.log_likelihood < top - LITTLE_BELOW * abs(top):
+                continue
+            start, rounds = seen.parameters, AFTER_LOOK
+        run = _climb(start, moments, specification, tolerance, known, rounds)
         if not known(run[0]):
             maxima.append(run)
     return max(maxima, key=lambda run: run[0].log_likelihood)
+
+
+def _look(
+    start: Parameters, moments: Moments, specification: Specification, known: Callable[[Maximum], bool]
+) -> Maximum:
+    """A point a little below the maximum that a start leads to, or near one that is `known`."""
+    seen, _ = _climb(start, moments, specification, COARSE, known, EM_ALONE)
+    if known(seen):
+        return seen
+    # EM also slows down far from any maximum.
+    top = ascend(seen.parameters, moments, specification, tolerance=LOOK, max_steps=ROUNDS[-1][1], leave=known)
+    return Maximum(top.point, top.value)
 
 
 def _below(seen: Maximum, top: Maximum, moments: Moments, specification: Specification) -> bool:
@@ -218,7 +235,7 @@ def _climb(
             best = Maximum(run.point, run.value)
         if settled or not further:
             break
-        top = ascend(best.parameters, moments, specification, tolerance=tolerance, max_steps=further)
+        top = ascend(best.parameters, moments, specification, tolerance=tolerance, max_steps=further, leave=known)
         if top.value >= best.log_likelihood:
             best = Maximum(top.point, top.value)
         # Where that is larger than the tolerance, EM never comes to rest.
