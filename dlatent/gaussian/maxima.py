@@ -126,10 +126,6 @@ class Maxima:
         first, second = (np.maximum(self.noise(each), np.log(LOW)) for each in (point, top.point))
         return float(abs(first - second).max()) < SAME
 
-    def near(self, point: Array, top: Top) -> bool:
-        """Whether a point is so near to a maximum that quasi-Newton steps would end there."""
-        return float(abs(self.noise(point) - self.noise(top.point)).max()) < SAME
-
     def noise(self, point: Array) -> Array:
         """The log noise variances, a view of the point."""
         return point[-len(self.lower) :]
@@ -191,8 +187,11 @@ class Maxima:
         return Top(point, value, settled)
 
     def watch(self, heights: list[float], unit: Array, known: Sequence[Top], last: bool) -> Callable[..., None]:
-        """What looks at each step of a climb: it ends near a known maximum, and the last climb by the tolerance."""
+        """What looks at each step of a climb: it ends so near to a known maximum that quasi-Newton steps would end
+        there, and the last climb by the tolerance."""
         self.ended = False
+        lowest = np.array([top.value for top in known])
+        noises = np.reshape([self.noise(top.point) for top in known], (len(known), len(self.lower)))
 
         def stepped(intermediate_result: Any) -> None:
             point, value = intermediate_result.x * unit, float(intermediate_result.fun)
@@ -200,9 +199,8 @@ class Maxima:
             if value < self.lowest:
                 self.lowest = value
                 self.tell(value)
-            self.ended = (last and self.reached(heights)) or any(
-                top.value <= value and self.near(point, top) for top in known
-            )
+            near = abs(noises - self.noise(point)).max(axis=1) < SAME
+            self.ended = (last and self.reached(heights)) or bool((near & (lowest <= value)).any())
             if self.ended:
                 raise StopIteration
 

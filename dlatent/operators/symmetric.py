@@ -7,6 +7,7 @@ to LAPACK one by one.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +23,8 @@ CELLS = 1 << 18
 two threads of a process take a tenth more time: the shorter an operation, the more often they wait for each other."""
 THIN = 0.7
 """Part of its size up to which the rank of a matrix makes a root worth its products."""
+FEW = 6
+"""More than a FEWth of the eigenpairs take LAPACK longer than all of them: half of 61 six times as long."""
 SMALLEST = 64
 SWEPT = 16
 """Largest K for which sweeps over all matrices are faster: a fifth of LAPACK's time for K = 10, eight times for 200."""
@@ -129,10 +132,10 @@ def top_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     count = min(count, size)
     if not count:
         return np.zeros(0), np.zeros((size, 0))
-    try:
-        values, vectors = la.eigh(matrix, subset_by_index=(size - count, size - 1), driver="evr")
-    except la.LinAlgError:
-        values, vectors = np.zeros(0), np.zeros((size, 0))
+    values, vectors = np.zeros(0), np.zeros((size, 0))
+    if FEW * count < size:
+        with suppress(la.LinAlgError):
+            values, vectors = la.eigh(matrix, subset_by_index=(size - count, size - 1), driver="evr")
     # LAPACK's quickest way to a few eigenpairs may give up, find none, or find vectors that are not orthogonal, where
     # many eigenvalues are nearly equal (Reference-LAPACK issue 466).
     if len(values) < count or abs(vectors.T @ vectors - np.eye(count)).max() > ORTHONORMAL:

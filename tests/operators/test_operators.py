@@ -20,9 +20,10 @@ def test_a_projection_is_that_of_the_dense_matrix(noise):
     np.testing.assert_allclose(covariance, conditional, rtol=1e-5, atol=1e-9)
 
 
-def test_top_eigenpairs_are_the_last_of_all():
+@pytest.mark.parametrize("size", [9, 40])
+def test_top_eigenpairs_are_the_last_of_all(size):
     rng = np.random.default_rng(1)
-    half = rng.normal(size=(9, 9))
+    half = rng.normal(size=(size, size))
     values, vectors = top_eigenpairs(half @ half.T, 4)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(half @ half.T)[::-1][:4])
     np.testing.assert_allclose(half @ half.T @ vectors, vectors * values, atol=1e-9)
@@ -49,13 +50,13 @@ def test_what_lapack_does_not_find_quickly_is_found(failure, monkeypatch):
         if failure == "error":
             raise np.linalg.LinAlgError("Internal Error.")
         if failure == "none":
-            return np.zeros(0), np.zeros((9, 0))
+            return np.zeros(0), np.zeros((40, 0))
         values, vectors = np.linalg.eigh(matrix)
         vectors[:, -1] = vectors[:, -2]
         return values[-4:], vectors[:, -4:]
 
     monkeypatch.setattr("scipy.linalg.eigh", failing)
-    half = np.random.default_rng(1).normal(size=(9, 9))
+    half = np.random.default_rng(1).normal(size=(40, 40))
     values, vectors = top_eigenpairs(half @ half.T, 4)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(half @ half.T)[::-1][:4])
     np.testing.assert_allclose(half @ half.T @ vectors, vectors * values, atol=1e-9)
