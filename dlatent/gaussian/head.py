@@ -190,18 +190,14 @@ def _some(rows: int, block: Block, part: float) -> npt.NDArray[np.bool_]:
     return np.random.default_rng(block.start).random(rows) < part
 
 
-def feature_metrics(parameters: Parameters, specification: Specification) -> tuple[Array, Array]:
-    """The roots R of WᵀV⁻¹W over the features (K, K): ‖(z − z') R‖ is how far samples with these latent variables lie
-    apart in the features, in units of the noise, V = Ψ, or of their spreads, V = diag(WWᵀ + Ψ)."""
+def feature_metric(parameters: Parameters, specification: Specification) -> Array:
+    """The root R of WᵀΨ⁻¹W over the features (K, K): ‖(z − z') R‖ is how far samples with these latent variables lie
+    apart in the features, in units of the noise."""
     features = slice(0, specification.slices[-1].start)
     loadings = parameters.loadings[features]
     noise = specification.per_feature(parameters.noise_variance)[features]
-
-    def root(variance: Array) -> Array:
-        values, vectors = la.eigh(loadings.T @ (loadings / variance[:, None]))
-        return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
-
-    return root(noise), root((loadings**2).sum(axis=1) + noise)
+    values, vectors = la.eigh(loadings.T @ (loadings / noise[:, None]))
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
 class Regression(NamedTuple):

@@ -87,19 +87,16 @@ class Stack(NamedTuple):
 
 
 class ClassSpaces(NamedTuple):
-    """Where classes of a table of codes (C, L') are told apart: scores zR in metrics R (K, K) of the features, as they
-    are or scaled to length 1."""
+    """Where classes of a table of codes (C, L') are told apart: scores zR in the metric R (K, K) of the features, as
+    they are or scaled to length 1."""
 
     table: Array
-    metrics: tuple[Array, ...]
+    metric: Array
 
     def each(self, scores: Array) -> list[tuple[Array, bool, Array]]:
         """The root of each space (K, K), whether lengths are 1, and the rows there (n, K)."""
-        spaces = []
-        for root in self.metrics:
-            rows = scores @ root
-            spaces += [(root, False, rows), (root, True, rows / _lengths(rows))]
-        return spaces
+        rows = scores @ self.metric
+        return [(self.metric, False, rows), (self.metric, True, rows / _lengths(rows))]
 
     def codes(self, targets: Array) -> Integers:
         """The numbers of the classes (n,) of encoded targets (n, L')."""

@@ -37,7 +37,7 @@ from dlatent.gaussian.head import (
     LabelledRows,
     RowsRequest,
     block_labelled,
-    feature_metrics,
+    feature_metric,
     fraction_of_rows,
     joined,
     output_head,
@@ -246,8 +246,8 @@ def _with_head(fitted: Any, solution: Solution, task: FitTask, session: Session)
     """The model with what predicts targets from scores, from the samples that have targets."""
     assert task.targets is not None
     encoding, specification = task.targets.encoding, solution.specification
-    metrics = feature_metrics(solution.parameters, specification)
-    spaces = ClassSpaces(encoding.table(), metrics) if encoding.kind == "class" else None
+    metric = feature_metric(solution.parameters, specification)
+    spaces = ClassSpaces(encoding.table(), metric) if encoding.kind == "class" else None
     labelled, width = solution.view_samples[-1], specification.n_components + len(encoding.names)
     # Where each row has all targets or none, regressions on scores follow from sums.
     sums: Any = (None if task.missing else output_sums) if spaces is None else spaces.sums
@@ -272,11 +272,11 @@ def _with_head(fitted: Any, solution: Solution, task: FitTask, session: Session)
     if spaces is not None:
         head = EstimatedStack(*class_head(rows_known, spaces, encoding.centre))
     elif encoding.kind == "multilabel":
-        rules = label_head(rows_known, encoding.rotation, encoding.centre, metrics[0])
+        rules = label_head(rows_known, encoding.rotation, encoding.centre, metric)
         head = EstimatedStack(*(rules if mean is None else rules.about(mean)))
     else:
         apart = rows_known._replace(covariance=rows_known.covariance / fitted.row_precision)
-        found = output_head(apart, encoding.rotation, encoding.centre, metrics[0])
+        found = output_head(apart, encoding.rotation, encoding.centre, metric)
         head = EstimatedHead(*(found if mean is None else found.about(mean)))
     return cast(FittedModel, replace(fitted, targets=replace(fitted.targets, head=head)))
 

@@ -21,7 +21,7 @@ from dlatent import (
     SupervisedPPCA,
     load,
 )
-from dlatent.gaussian.head import LabelledRows, feature_metrics, output_head
+from dlatent.gaussian.head import LabelledRows, feature_metric, output_head
 from dlatent.gaussian.stack import ClassSpaces, class_head
 from tests.fitted import encoding_of, head_of, parameters_of, specification_of
 from tests.simulators import simulate
@@ -57,11 +57,11 @@ def by_hand(model, scores, covariance, targets, x=None):
     own = ~np.isnan(targets).all(axis=1)
     features = None if x is None else x[own] - model.mean_
     rows = LabelledRows(scores[own], targets[own], covariance[own].sum(axis=0), features=features)
-    metrics, encoding = feature_metrics(parameters_of(model), specification_of(model)), encoding_of(model)
+    metric, encoding = feature_metric(parameters_of(model), specification_of(model)), encoding_of(model)
     if encoding.kind == "class":
-        spaces = ClassSpaces(encoding.table(), metrics)
+        spaces = ClassSpaces(encoding.table(), metric)
         return class_head(rows._replace(sums=spaces.sums(*rows[:2])), spaces, encoding.centre)
-    head = output_head(rows, encoding.rotation, encoding.centre, metrics[0])
+    head = output_head(rows, encoding.rotation, encoding.centre, metric)
     return head if x is None else head.about(model.mean_)
 
 
