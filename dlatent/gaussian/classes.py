@@ -18,6 +18,7 @@ import scipy.linalg as la
 import scipy.optimize as opt
 import scipy.sparse as sp
 from scipy.special import expit, log_expit, log_softmax, logsumexp, multigammaln
+from scipy.special import softmax as softmax_of
 
 from dlatent.arrays import Array, Integers
 
@@ -284,5 +285,13 @@ def _fitted(rows: Array, codes: Integers, variance: float, start: Array) -> Arra
         value = 0.5 * float((precision * weights**2).sum()) - float(logs[at].sum())
         return value, (rows.T @ away + precision * weights).ravel()
 
-    lowest = opt.minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": SETTLED})
+    def curvature(vector: Array, direction: Array) -> Array:
+        p, step = softmax_of(rows @ vector.reshape(start.shape), axis=1), direction.reshape(start.shape)
+        moved = p * (rows @ step)
+        return np.asarray(rows.T @ (moved - p * moved.sum(axis=1, keepdims=True)) + precision * step).ravel()
+
+    # Newton's steps end so near to the maximum that what solver fitted the scores does not show.
+    lowest = opt.minimize(
+        loss, start.ravel(), jac=True, hessp=curvature, method="Newton-CG", options={"maxiter": STEPS, "xtol": SETTLED}
+    )
     return np.asarray(lowest.x).reshape(start.shape)
