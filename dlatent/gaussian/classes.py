@@ -6,19 +6,19 @@ linear rule says nothing of how the rows of a class lie, so that with many rows 
 with few these know more.  Each of several labels of a row has such a rule of its own.
 
 Sources: Murphy (2012), section 4.6.3, for the evidence; Guo, Hastie and Tibshirani (2007) for one shrunken covariance;
-Bishop (2006), section 4.3.4, for the linear rule, Liu and Nocedal (1989) for its steps.
+Bishop (2006), section 4.3.4, for the linear rule, Nocedal and Wright (2006), section 7.1, for its steps.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg as la
 import scipy.optimize as opt
 import scipy.sparse as sp
+import scipy.sparse.linalg as spla
 from scipy.special import expit, log_expit, log_softmax, logsumexp, multigammaln
-from scipy.special import softmax as softmax_of
 
 from dlatent.arrays import Array, Integers
 
@@ -36,7 +36,7 @@ OFFSET_VARIANCE = 1e3
 """That of b: so wide that it matters only where a class has no rows."""
 FOLDS = 5
 STEPS, SETTLED = 100, 1e-6
-"""Quasi-Newton steps at most, and the relative change at which they end."""
+"""Newton steps at most, and the change at which they end."""
 
 
 class ClassRule(NamedTuple):
@@ -285,13 +285,18 @@ def _fitted(rows: Array, codes: Integers, variance: float, start: Array) -> Arra
         value = 0.5 * float((precision * weights**2).sum()) - float(logs[at].sum())
         return value, (rows.T @ away + precision * weights).ravel()
 
-    def curvature(vector: Array, direction: Array) -> Array:
-        p, step = softmax_of(rows @ vector.reshape(start.shape), axis=1), direction.reshape(start.shape)
-        moved = p * (rows @ step)
-        return np.asarray(rows.T @ (moved - p * moved.sum(axis=1, keepdims=True)) + precision * step).ravel()
+    def curvature(vector: Array) -> Any:  # a linear operator, which the types of SciPy do not know there
+        p = np.exp(log_softmax(rows @ vector.reshape(start.shape), axis=1))
+
+        def along(direction: Array) -> Array:
+            step = direction.reshape(start.shape)
+            moved = p * (rows @ step)
+            return np.asarray(rows.T @ (moved - p * moved.sum(axis=1, keepdims=True)) + precision * step).ravel()
+
+        return spla.LinearOperator((start.size, start.size), along, dtype=np.float64)
 
     # Newton's steps end so near to the maximum that what solver fitted the scores does not show.
     lowest = opt.minimize(
-        loss, start.ravel(), jac=True, hessp=curvature, method="Newton-CG", options={"maxiter": STEPS, "xtol": SETTLED}
+        loss, start.ravel(), jac=True, hess=curvature, method="Newton-CG", options={"maxiter": STEPS, "xtol": SETTLED}
     )
     return np.asarray(lowest.x).reshape(start.shape)

@@ -93,10 +93,10 @@ class ClassSpaces(NamedTuple):
     table: Array
     metric: Array
 
-    def each(self, scores: Array) -> list[tuple[Array, bool, Array]]:
-        """The root of each space (K, K), whether lengths are 1, and the rows there (n, K)."""
+    def each(self, scores: Array) -> tuple[Array, Array]:
+        """The rows (n, K) in both spaces, the second of length 1."""
         rows = scores @ self.metric
-        return [(self.metric, False, rows), (self.metric, True, rows / _lengths(rows))]
+        return rows, rows / _lengths(rows)
 
     def codes(self, targets: Array) -> Integers:
         """The numbers of the classes (n,) of encoded targets (n, L')."""
@@ -107,7 +107,7 @@ class ClassSpaces(NamedTuple):
     def sums(self, scores: Array, targets: Array) -> tuple[ClassSums, ...]:
         """The sums of the classes of rows (n, K) in each space."""
         codes = self.codes(targets)
-        return tuple(ClassSums.of(rows, codes, len(self.table)) for _, _, rows in self.each(scores))
+        return tuple(ClassSums.of(rows, codes, len(self.table)) for rows in self.each(scores))
 
 
 def _lengths(rows: Array) -> Array:
@@ -133,19 +133,18 @@ def stacking_weights(log_probabilities: Array) -> Array:
 
 def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Stack:
     """Normal classes with one covariance in each space, and logistic regression: in each space with one prior where
-    labels are few, else in the best of them with that prior by which labels that are left out are most probable."""
+    labels are few, else in the better one with that prior by which labels that are left out are most probable."""
     codes, each, classes = spaces.codes(rows.targets), spaces.each(rows.scores), len(spaces.table)
-    rules = [discriminants(sums, at[2], codes, shares) for sums, at in zip(rows.sums, each, strict=True)]
-    tried, variances = each, np.array([LOG_ODDS / rows.scores.shape[1]])
+    rules = [discriminants(sums, x, codes, shares) for sums, x in zip(rows.sums, each, strict=True)]
+    tried, variances = [0, 1], np.array([LOG_ODDS / rows.scores.shape[1]])
     if len(codes) >= MANY * classes:
-        tried, variances = [each[int(np.argmax([rule.left_out.sum() for rule in rules]))]], VARIANCES
-    rules += [softmax(at, codes, classes, variances) for _, _, at in tried]
+        tried, variances = [int(np.argmax([rule.left_out.sum() for rule in rules]))], VARIANCES
+    rules += [softmax(each[at], codes, classes, variances) for at in tried]
     weights = stacking_weights(np.array([rule.left_out for rule in rules]))
-    each = [*each, *tried]
     return Stack(
-        np.array([root @ rule.coefficients for rule, (root, _, _) in zip(rules, each, strict=True)]),
+        np.array([spaces.metric @ rule.coefficients for rule in rules]),
         np.array([rule.offsets for rule in rules]),
-        np.array([root * unit for root, unit, _ in each]),
+        np.array([at * spaces.metric for at in (0, 1, *tried)]),
         np.repeat(weights[:, None], len(shares), axis=1),
         classes=True,
     )
