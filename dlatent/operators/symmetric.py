@@ -23,8 +23,8 @@ CELLS = 1 << 18
 two threads of a process take a tenth more time: the shorter an operation, the more often they wait for each other."""
 THIN = 0.7
 """Part of its size up to which the rank of a matrix makes a root worth its products."""
-FEW = 6
-"""More than a FEWth of the eigenpairs take LAPACK longer than all of them: half of 61 six times as long."""
+SUBSET = 6
+"""More than one eigenpair in so many takes LAPACK longer than all of them: half of 61 six times as long."""
 SMALLEST = 64
 SWEPT = 16
 """Largest K for which sweeps over all matrices are faster: a fifth of LAPACK's time for K = 10, eight times for 200."""
@@ -133,7 +133,7 @@ def top_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     if not count:
         return np.zeros(0), np.zeros((size, 0))
     values, vectors = np.zeros(0), np.zeros((size, 0))
-    if FEW * count < size:
+    if SUBSET * count < size:
         with suppress(la.LinAlgError):
             values, vectors = la.eigh(matrix, subset_by_index=(size - count, size - 1), driver="evr")
     # LAPACK's quickest way to a few eigenpairs may give up, find none, or find vectors that are not orthogonal, where

@@ -54,7 +54,7 @@ def joint_number(products: Products, task: Task) -> int:
     narrow = [size <= 2 * fresh_directions(specification.n_components) for size in specification.sizes]
     directions = (np.eye(size, size * few) for size, few in zip(specification.sizes, narrow, strict=True))
     first = products(tuple(directions), True)
-    spread, most = _look(first, specification)
+    spread, most = _spreads_and_most(first, specification)
     pattern, places = specification.patterns[at], specification.slices_within(specification.patterns[at])
     unit = spread[list(pattern)]
     units = np.repeat(unit, [specification.sizes[view] for view in pattern])
@@ -87,18 +87,15 @@ def joint_number(products: Products, task: Task) -> int:
     return supported_number(values, space.samples, size, total)
 
 
-def _look(first: tuple[PatternProducts, ...], specification: Specification) -> tuple[Array, int]:
+def _spreads_and_most(first: tuple[PatternProducts, ...], specification: Specification) -> tuple[Array, int]:
     """The spread of each view, and the most components that there may be, from products with all directions of the
     narrow views.
 
     A view of which some features do not vary would have no noise, and an unbounded likelihood, with as many components
     as vary: some of its variance is kept for the noise.
     """
-    sizes, most, parts = (
-        specification.sizes,
-        specification.n_components,
-        list(zip(specification.patterns, first, strict=True)),
-    )
+    sizes, most = specification.sizes, specification.n_components
+    parts = list(zip(specification.patterns, first, strict=True))
     spread = np.ones(len(sizes))
     for view, size in enumerate(sizes):
         count = energy = 0.0
