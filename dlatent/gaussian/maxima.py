@@ -136,7 +136,10 @@ class Maxima:
             top = self.climb(top.point, GRADIENT)
         for feature in self.slight(top.point):
             other = self.climb(self.fallen(top.point, feature), GRADIENT)
-            top = other if other.value < top.value else top
+            # Eigenvalues of up to one over the least noise are known to their last digit: what they cannot tell from
+            # the floor is at the floor, or else rounding would choose the axes of factors that explain such features.
+            rounding = np.finfo(float).eps * len(self.lower) * np.exp(-self.noise(top.point).min())
+            top = other if other.value < top.value + rounding else top
         return top
 
     def climb(self, start: Array, gradient: float, known: Sequence[Top] = ()) -> Top:
