@@ -96,9 +96,9 @@ def _densities(model: str, rival: by.Method, name: str, *tried: int) -> Contest:
     return Contest(data, half, by.density(model), {name: rival}, by.mean_density, settings)
 
 
-def _views(model: str) -> Contest:
+def _views(model: str, *data: str) -> Contest:
     return Contest(
-        ("digits", "orl"), paired, by.other_view(model), {"ridge": by.ridge, "mean": by.target_means},
+        data, paired, by.other_view(model), {"ridge": by.ridge, "mean": by.target_means},
         by.normalised_error, {f"K = {k}": by.other_view(model, k) for k in (5, 10)}, variants=("60", "300"),
     )  # fmt: skip
 
@@ -127,8 +127,9 @@ CONTESTS: dict[str, Contest] = {
         LOGISTIC, by.of_labels,
         {f"K = {k}": by.supervised(k) for k in (10, 30)},
     ),
-    "views-ppca": _views("CorrespondencePPCA"),
-    "views-factors": _views("CorrespondenceFactorAnalysis"),
+    "views-ppca": _views("CorrespondencePPCA", "digits", "orl"),
+    "views-factors": _views("CorrespondenceFactorAnalysis", "digits"),
+    "views-factors-images": _views("CorrespondenceFactorAnalysis", "orl"),
     "speed-factors": Contest(
         ("240 × D",), lambda _, width, seed: factor_rows(width, seed), by.factor_seconds,
         {"bar": by.bar("CPU, × scikit-learn", 10.0), "scikit-learn": by.sklearn_height}, by.as_it_is,

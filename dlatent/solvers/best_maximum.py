@@ -43,6 +43,8 @@ ENOUGH = 200
 """Evaluations for which there must be work; else no other maximum is searched."""
 EACH = 2**17
 """Least cost of an evaluation for each pattern, in multiplications."""
+STEP = 150
+"""Cost of a quasi-Newton step for each parameter, in multiplications."""
 GEMM_COST = 0.125
 """Cost of a multiplication in products of whole matrices, as views have them."""
 
@@ -192,7 +194,8 @@ def block_sample(block: Block, request: SampleRequest) -> Array:
 def best_of(problem: Likelihood, start: Parameters, random_state: Any) -> Parameters:
     """The best of the maxima to which a start, random ones and moves away from the best lead; the start where a search
     takes too much work."""
-    if problem.work * ENOUGH > WORK:
+    work = problem.work + STEP * len(start.flatten())
+    if work * ENOUGH > WORK:
         return start
     count, specification = problem.samples, problem.specification
     width, k = start.loadings.shape
@@ -221,7 +224,7 @@ def best_of(problem: Likelihood, start: Parameters, random_state: Any) -> Parame
             yield profile.solution(noise).parameters._replace(mean=best.mean).flatten()
 
     lower = np.log(np.maximum(specification.floors, np.finfo(float).tiny))
-    search = Maxima(objective, lower, np.full(width, np.inf), WORK / problem.work, unit)
+    search = Maxima(objective, lower, np.full(width, np.inf), WORK / work, unit)
     return start.unflatten(search.search(starts(), moved).point).at_least(specification.floors)
 
 
