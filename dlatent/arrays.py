@@ -134,7 +134,8 @@ class AxisLabels:
     """Dimension names and coordinates of the two axes, as the input carried them (None where it had none).
 
     `origin` is None where the samples lie as they came; `grid` is None where the input is not of xarray; `index` are
-    the names of the rows of a data frame, which nothing but what comes beside the data is checked by.
+    the names of the rows of a data frame, which nothing but what comes beside the data is checked by; `stacked` are the
+    labels along each of several dimensions of samples, which have become one.
     """
 
     dims: tuple[str, str] = ("sample", "feature")
@@ -143,6 +144,7 @@ class AxisLabels:
     origin: Origin | None = None
     grid: Grid | None = None
     index: npt.NDArray[Any] | None = None
+    stacked: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

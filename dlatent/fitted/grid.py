@@ -16,15 +16,14 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, Coordinate, Grid
-from dlatent.containers import plain_numbers
 from dlatent.errors import DataError
 from dlatent.stores.schema import GRID, UNITS, Variable
 
 
-def grid_of(data: xr.DataArray, dim: str) -> Grid:
-    """The grid of all dimensions of an array but one."""
-    dims = tuple(str(name) for name in data.dims if name != dim)
-    coordinates = data.coords.to_dataset().drop_dims(dim, errors="ignore")
+def grid_of(data: xr.DataArray, rows: Sequence[str]) -> Grid:
+    """The grid of all dimensions of an array but those of the samples."""
+    dims = tuple(str(name) for name in data.dims if name not in rows)
+    coordinates = data.coords.to_dataset().drop_dims(rows, errors="ignore")
     levels = {
         str(name): tuple(str(level) for level in index.names)
         for name, index in coordinates.indexes.items()
@@ -51,28 +50,48 @@ def plain_attributes(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def flattened(data: xr.DataArray, grid: Grid) -> Any:
-    """The values as samples × features, NumPy or Dask; the first dimension is that of the samples."""
-    values = data.data if len(grid.dims) == 1 else data.transpose(data.dims[0], *grid.dims).data
-    rows = values if len(grid.dims) == 1 else values.reshape(values.shape[0], -1)
-    rows = rows if grid.kept is None else rows[:, grid.kept]
+    """The values as samples × features, NumPy or Dask; the first dimensions are those of the samples."""
+    lead = data.dims[: data.ndim - len(grid.dims)]
+    # One dimension of features may have another name than in the fit.
+    values = data.data if len(grid.dims) == 1 else data.transpose(*lead, *grid.dims).data
+    rows = values if len(grid.dims) == 1 else values.reshape(*values.shape[: len(lead)], -1)
+    rows = rows if grid.kept is None else rows[..., grid.kept]
+    rows = rows if len(lead) == 1 else stacked_rows(rows, len(lead))
     if grid.scale is None:
         return rows
     return rows * grid.scale.astype(rows.dtype if rows.dtype.kind == "f" else np.float64)
 
 
-def require_grid(data: xr.DataArray, grid: Grid) -> str:
-    """The dimension of the samples in new data, whose other dimensions must be those of the grid.
+def stacked_rows(values: Any, lead: int) -> Any:
+    """The first dimensions as one, NumPy or Dask, in whose pieces of the last no more come together than did before."""
+    shape = (int(np.prod(values.shape[:lead])), *values.shape[lead:])
+    chunks = getattr(values, "chunks", None)
+    if chunks is None or all(len(each) == 1 for each in chunks[1:lead]):
+        return values.reshape(shape)
+    return values.reshape(shape, merge_chunks=False)
+
+
+def unstacked_rows(values: Any, sizes: Sequence[int]) -> Any:
+    """Rows over these dimensions again, the inverse of `stacked_rows`."""
+    inner = int(np.prod(sizes[1:]))
+    if len(sizes) == 1 or not hasattr(values, "chunks") or all(size % inner == 0 for size in values.chunks[0]):
+        return values.reshape(*sizes, *values.shape[1:])
+    return np.stack([unstacked_rows(values[at : at + inner], sizes[1:]) for at in range(0, len(values), inner)])
+
+
+def require_grid(data: xr.DataArray, grid: Grid) -> tuple[str, ...]:
+    """The dimensions of the samples in new data, whose other dimensions must be those of the grid.
 
     Errors: DataError for other dimensions, lengths or coordinates.
     """
     dims = [str(name) for name in data.dims]
     if grid.plain and len(dims) == 2 and grid.dims[0] not in dims:
-        return dims[0]
-    rest = [name for name in dims if name not in grid.dims]
-    if len(rest) != 1 or len(dims) != len(grid.dims) + 1:
+        return (dims[0],)
+    rest = tuple(name for name in dims if name not in grid.dims)
+    if not rest or len(dims) != len(grid.dims) + len(rest):
         raise DataError(
             f"the DataArray {data.name!r} has dimensions {tuple(dims)}; the model was fitted to features over "
-            f"{grid.dims}, so give these and one of samples"
+            f"{grid.dims}, so give these and at least one of samples"
         )
     for name, length in zip(grid.dims, grid.shape, strict=True):
         if data.sizes[name] != length and not grid.plain:
@@ -95,55 +114,7 @@ def require_grid(data: xr.DataArray, grid: Grid) -> str:
                 f"the coordinate {name!r} is {new[at]} at position {at}, where the model was fitted to {known[at]}; "
                 f"bring X to the same coordinates in the same order, for example by X.sortby({name!r}) or X.interp"
             )
-    return rest[0]
-
-
-def without_masks(data: xr.DataArray) -> xr.DataArray:
-    """The array with NaN where the chunks of a Dask array are masked, as recent releases of xarray make it."""
-    if data.chunks is None or not isinstance(data.data._meta, np.ma.MaskedArray):
-        return data
-    dtype = data.dtype if data.dtype.kind == "f" else np.dtype(np.float64)
-    return data.copy(data=data.data.map_blocks(plain_numbers, "", dtype=dtype, meta=np.empty((0,) * data.ndim, dtype)))
-
-
-def features_of(data: xr.DataArray, dim: str, grid: Grid, weights: xr.DataArray | None) -> Grid:
-    """The grid with the cells that are features: those with a value in some sample and a weight above 0.
-
-    Where the first sample lacks a cell, all samples are looked at.
-    Errors: DataError for weights that are none, or where no cell is a feature.
-    """
-    good = np.ones(grid.shape, dtype=bool)
-    first = data.isel({dim: 0}).transpose(*grid.dims)
-    if np.asarray(first.isnull()).any():
-        good = ~np.asarray(data.isnull().all(dim).transpose(*grid.dims))
-    scale = None
-    if weights is not None:
-        cell_weights = _weights(weights, first)
-        good &= cell_weights > 0
-        scale = np.sqrt(cell_weights)
-    kept = np.flatnonzero(good)
-    if not len(kept):
-        raise DataError(
-            f"no cell of the DataArray {data.name!r} has a value" + (" and a weight" if weights is not None else "")
-        )
-    return replace(grid, kept=None if good.all() else kept, scale=None if scale is None else scale.ravel()[kept])
-
-
-def _weights(weights: Any, like: xr.DataArray) -> npt.NDArray[np.float64]:
-    """Weights of all cells. Errors: DataError."""
-    if not isinstance(weights, xr.DataArray):
-        raise DataError(f"weights are of type {type(weights).__name__}; give a DataArray over some of the dimensions")
-    other = [str(name) for name in weights.dims if name not in like.dims]
-    if other:
-        raise DataError(f"weights have the dimension {other[0]!r}; the features have {tuple(map(str, like.dims))}")
-    try:
-        both = xr.align(without_masks(weights), like, join="exact")[0].broadcast_like(like).transpose(*like.dims)
-    except ValueError as error:
-        raise DataError(f"weights have other coordinates than the data: {error}") from error
-    values = np.asarray(both, dtype=np.float64)
-    if not (np.isfinite(values) & (values >= 0)).all():
-        raise DataError("weights must be finite numbers of at least 0; some are not")
-    return values
+    return rest
 
 
 def spread(values: xr.DataArray, feature: str, grid: Grid, power: int = 1) -> xr.DataArray:
@@ -191,9 +162,9 @@ def _coordinates(grid: Grid) -> xr.Coordinates:
     return xr.Dataset(coords=coordinates).set_index(indexes).coords
 
 
-def row_coordinates(data: xr.DataArray) -> xr.Coordinates:
-    """The coordinates along the first dimension, that of the samples, with its index."""
-    coordinates = data.coords.to_dataset().drop_dims(data.dims[1:], errors="ignore")
+def row_coordinates(data: xr.DataArray, rows: int = 1) -> xr.Coordinates:
+    """The coordinates along the first dimensions, those of the samples, with their indexes."""
+    coordinates = data.coords.to_dataset().drop_dims(data.dims[rows:], errors="ignore")
     return coordinates.drop_vars([name for name, each in coordinates.coords.items() if not each.dims]).coords
 
 
@@ -211,9 +182,13 @@ def over_features(rows: Array, labels: AxisLabels, like: Any = None) -> Array | 
     grid, named = labels.grid, like if isinstance(like, xr.DataArray) else None
     if grid is None or (grid.plain and named is None):
         return rows
-    array = xr.DataArray(rows, dims=("sample", labels.dims[1]), name=grid.name)
+    dims: tuple[Any, ...] = ("sample",)
+    coords = None
     if named is not None:
-        array = array.rename({"sample": named.dims[0]}).assign_coords(row_coordinates(named))
+        lead = named.ndim - 1
+        dims, coords = named.dims[:lead], row_coordinates(named, lead)
+        rows = unstacked_rows(rows, named.shape[:lead])
+    array = xr.DataArray(rows, dims=(*dims, labels.dims[1]), coords=coords, name=grid.name)
     return spread(array, labels.dims[1], grid).assign_attrs(grid.attrs)
 
 

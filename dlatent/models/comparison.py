@@ -28,7 +28,7 @@ from dlatent.models.correspondence import JointModel
 from dlatent.models.factor_analysis import FactorAnalysis
 from dlatent.models.hyperparameters import Missing
 from dlatent.models.initial import spreads
-from dlatent.models.inputs import GraphLike
+from dlatent.models.inputs import GraphLike, SampleDims
 from dlatent.models.joint_views import JointViews
 from dlatent.models.labelled import open_input, plain_rows
 from dlatent.models.ppca import PPCA
@@ -100,7 +100,7 @@ class Trial:
         return fitted._become(replace(fit, model=bare, report=report))
 
 
-def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: str | None, client: Where) -> Trial:
+def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: SampleDims, client: Where) -> Trial:
     """All that is given, where samples can be cut out of it."""
     if not hasattr(model, "score_samples"):
         raise DataError(

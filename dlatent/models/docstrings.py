@@ -113,12 +113,12 @@ SHARED = entries(
     sample_weight : array of shape (n_samples,), optional
         How often each sample counts: whole numbers are the same as repeated rows, 0 leaves a sample out.  By default
         once.
-    dim : str, optional
-        Of xarray data with any number of dimensions the one that the samples lie along.  All cells of the others are
-        features, but for those without a value in any sample.
-    weights : xarray.DataArray, optional
-        Weights of the features, over some of the dimensions beside `dim`.  The model sees features times the square
-        root of their weight; results are given without.
+    dim : str or sequence of str, optional
+        Of xarray data with any number of dimensions the one that the samples lie along, or several, as ("member",
+        "time").  All cells of the others are features, but for those without a value in any sample.
+    weights : xarray.DataArray or "coslat", optional
+        Weights of the features, over some of the dimensions beside `dim`; "coslat" is the cosine of their latitude.
+        The model sees features times the square root of their weight; results are given without.
     client : distributed.Client or "serial", optional
         Where to compute.  By default on the active client, else on the threads of this process; "serial" is one task
         after the other.

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import xarray as xr
-
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.hyperparameters import COUNT_OR_AUTO
-from dlatent.models.inputs import Data, GraphLike, Mask, PathLike, SampleWeight, TargetsLike
+from dlatent.models.inputs import CellWeights, Data, GraphLike, Mask, PathLike, SampleDims, SampleWeight, TargetsLike
 from dlatent.models.model import Model, available_if
 from dlatent.models.table import opened
 from dlatent.solvers.plan import Plan
@@ -26,8 +24,8 @@ def fit(
     X: Data,
     y: TargetsLike = None,
     *,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: PathLike | None = None,
@@ -43,8 +41,8 @@ def plan(
     X: Data,
     y: TargetsLike = None,
     *,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
 ) -> Plan:
     """Plan `fit` from metadata alone: solver and why, passes, bytes, tasks, memory."""
@@ -57,8 +55,8 @@ def fit_weighted(
     y: TargetsLike = None,
     *,
     sample_weight: SampleWeight = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: PathLike | None = None,
@@ -78,8 +76,8 @@ def plan_weighted(
     y: TargetsLike = None,
     *,
     sample_weight: SampleWeight = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
 ) -> Plan:
     """Plan `fit` from metadata alone: solver and why, passes, bytes, tasks, memory."""
@@ -92,8 +90,8 @@ def fit_targets(
     y: TargetsLike = None,
     *,
     labelled: Mask = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: PathLike | None = None,
@@ -124,8 +122,8 @@ def plan_targets(
     y: TargetsLike = None,
     *,
     labelled: Mask = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
 ) -> Plan:
     """Plan `fit`: its passes and its cost, from metadata and the targets alone.
@@ -144,8 +142,8 @@ def fit_graph(
     y: TargetsLike = None,
     *,
     graph: GraphLike = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: PathLike | None = None,
@@ -168,8 +166,8 @@ def plan_graph(
     y: TargetsLike = None,
     *,
     graph: GraphLike = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
 ) -> Plan:
     """Plan `fit`: its cost, with the traffic of its neighbour sums; reads the graph once, and no data."""
@@ -183,8 +181,8 @@ def fit_precision(
     *,
     graph: GraphLike = None,
     precision: GraphLike = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: PathLike | None = None,
@@ -208,8 +206,8 @@ def plan_precision(
     *,
     graph: GraphLike = None,
     precision: GraphLike = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
 ) -> Plan:
     """Plan `fit`: its cost, with the traffic of its neighbour sums; reads the graph once, and no data."""
@@ -223,8 +221,8 @@ def fit_graph_targets(
     *,
     labelled: Mask = None,
     graph: GraphLike = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: PathLike | None = None,
@@ -254,8 +252,8 @@ def plan_graph_targets(
     *,
     labelled: Mask = None,
     graph: GraphLike = None,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
 ) -> Plan:
     """Plan `fit`: its cost, with the traffic of its neighbour sums; reads the graph once, and no features.
@@ -274,7 +272,7 @@ def partial_fit(
     X: Data,
     y: TargetsLike = None,
     *,
-    dim: str | None = None,
+    dim: SampleDims = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
 ) -> M:

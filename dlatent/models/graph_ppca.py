@@ -31,7 +31,7 @@ from dlatent.models.hyperparameters import (
     model,
     parameter,
 )
-from dlatent.models.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
+from dlatent.models.inputs import CellWeights, Data, GraphLike, PathLike, Rows, SampleDims, TargetsLike
 from dlatent.models.map_rows import GraphFilter, RowsRun, open_edges
 from dlatent.models.table import table_fields, table_task
 from dlatent.models.task import FitTask
@@ -222,8 +222,8 @@ class GraphPPCA(linear.LinearModel):
         y: TargetsLike = None,
         *,
         graph: GraphLike = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
+        dim: SampleDims = None,
+        weights: CellWeights = None,
         client: Where = None,
     ) -> Rows:
         """`fit`, then `transform` of the same samples with their edges.

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import currentframe
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,10 @@ Mask: TypeAlias = "npt.ArrayLike | xr.DataArray | None"
 """A value for each sample."""
 SampleWeight: TypeAlias = "npt.ArrayLike | xr.DataArray | None"
 """A number of at least 0 for each sample."""
+SampleDims: TypeAlias = "str | Sequence[str] | None"
+"""The dimension that the samples lie along, or several."""
+CellWeights: TypeAlias = "xr.DataArray | Literal['coslat'] | None"
+"""Weights of the features of xarray data."""
 Pairing: TypeAlias = "npt.ArrayLike | xr.DataArray | Frame | None"
 """Rows that correspond, a column for each view."""
 Names: TypeAlias = "str | Mapping[str, npt.ArrayLike] | None"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -13,17 +14,18 @@ import xarray as xr
 
 from dlatent.arrays import AxisLabels, DataSource, Grid
 from dlatent.errors import DataError, cause
+from dlatent.fitted.cells import coslat, features_of, without_masks
 from dlatent.fitted.grid import (
-    features_of,
     flattened,
     grid_of,
     require_grid,
     row_coordinates,
     spread,
+    stacked_rows,
     units,
-    without_masks,
+    unstacked_rows,
 )
-from dlatent.models.inputs import Data, Rows
+from dlatent.models.inputs import CellWeights, Data, Rows, SampleDims
 from dlatent.stores.location import local_path
 from dlatent.stores.open import open_data
 from dlatent.stores.places import read_places
@@ -36,20 +38,20 @@ ROW_RESULTS = ("component", "target")
 @dataclass(frozen=True)
 class Unwrapped:
     """The plain data of an input, its labels, and the DataArray that it came in (None for other inputs); where it is
-    read from, where that is known."""
+    read from, where that is known.  The first dimensions of the DataArray, so many as `lead`, are those of the
+    samples."""
 
     data: Any
     labels: AxisLabels | None
     original: xr.DataArray | None
     places: tuple[str, ...] = ()
+    lead: int = 1
 
 
-def unwrap(
-    data: Any, *, dim: str | None = None, weights: xr.DataArray | None = None, known: Grid | None = None
-) -> Unwrapped:
+def unwrap(data: Any, *, dim: SampleDims = None, weights: CellWeights = None, known: Grid | None = None) -> Unwrapped:
     """Take the data out of a DataArray, a Dataset with one variable that can be meant, or a data frame; others pass.
 
-    Parameters: `dim` and `weights`, of a fit: the dimension of the samples, and weights of the cells of the others;
+    Parameters: `dim` and `weights`, of a fit: the dimensions of the samples, and weights of the cells of the others;
     `known`, the grid of the features that a model was fitted to.  With either, a path is that of a Dataset.
     Raises DataError for a DataArray whose samples or features are not clear, a Dataset with none or several candidates,
     or a data frame of which some columns only are named by texts.
@@ -68,11 +70,17 @@ def unwrap(
     return replace(_unwrap_frame(data), places=places) if is_frame(data) else Unwrapped(data, None, None, places)
 
 
-def _unwrap_array(data: xr.DataArray, dim: str | None, weights: xr.DataArray | None, known: Grid | None) -> Unwrapped:
+def _named(dim: SampleDims) -> tuple[str, ...]:
+    """The dimensions of the samples, none where they are not said."""
+    return () if dim is None else (dim,) if isinstance(dim, str) else tuple(dim)
+
+
+def _unwrap_array(data: xr.DataArray, dim: SampleDims, weights: CellWeights, known: Grid | None) -> Unwrapped:
     for labelled in (data, weights):
         require_decoded(labelled)
-    renamed = _renamed(data, dim, known)
-    data, dim = data.rename(renamed), None if dim is None else renamed.get(dim, dim)
+    named = _named(dim)
+    renamed = _renamed(data, named, known)
+    data, rows = data.rename(renamed), tuple(renamed.get(name, name) for name in named)
     if isinstance(weights, xr.DataArray):
         weights = weights.rename({old: new for old, new in renamed.items() if old in {*weights.dims, *weights.coords}})
     if known is not None:
@@ -83,19 +91,21 @@ def _unwrap_array(data: xr.DataArray, dim: str | None, weights: xr.DataArray | N
                 f"the DataArray {data.name!r} has dimensions {data.dims}; expected samples × features: say which "
                 "dimension the samples lie along, as in fit(X, dim='time'), or stack the others into one"
             )
-        rows = str(data.dims[0])
-    elif dim not in data.dims or data.ndim < 2:
-        raise DataError(f"dim is {dim!r}; the DataArray {data.name!r} has dimensions {data.dims}, one for samples")
-    else:
-        rows = dim
+        rows = (str(data.dims[0]),)
+    elif not rows or not {*rows} < {*data.dims} or len({*rows}) < len(rows):
+        raise DataError(
+            f"dim is {dim!r}; the DataArray {data.name!r} has dimensions {data.dims}: name those of the samples, and "
+            "leave at least one for the features"
+        )
     data = without_masks(data)
     grid = grid_of(data, rows)
     if dim is not None or weights is not None:
+        weights = coslat(data, rows) if isinstance(weights, str) and weights == "coslat" else weights
         grid = features_of(data, rows, grid, weights)
     return _unwrapped(data, rows, grid)
 
 
-def open_input(data: Data, *, dim: str | None = None, weights: Any = None, known: Grid | None = None) -> DataSource:
+def open_input(data: Data, *, dim: SampleDims = None, weights: Any = None, known: Grid | None = None) -> DataSource:
     """Open any input, with the labels that xarray or the store gives it; other parameters as in `unwrap`."""
     return source_of(unwrap(data, dim=dim, weights=weights, known=known))
 
@@ -119,20 +129,21 @@ def require_decoded(data: Any) -> None:
         check_decoded(data.attrs, data.dtype, f"the DataArray {data.name!r}", hint)
 
 
-def _renamed(data: xr.DataArray, rows: str | None, known: Grid | None) -> dict[Any, Any]:
+def _renamed(data: xr.DataArray, rows: tuple[str, ...], known: Grid | None) -> dict[Any, Any]:
     """The new names of dimensions and coordinates that would be taken for those of results.
 
-    Coordinates of samples meet those of row results alone.  Samples lie along `rows`, along the dimension that is none
-    of the known grid, or else along the first.
+    Coordinates of samples meet those of row results alone.  Samples lie along `rows`, along the dimensions that are
+    none of the known grid, or else along the first.
     """
-    others = () if known is None else [dim for dim in data.dims if _input_name(dim) not in known.dims]
-    first = rows if rows is not None else next(iter(others if len(others) == 1 else data.dims), None)
+    others = () if known is None else tuple(dim for dim in data.dims if _input_name(dim) not in known.dims)
+    unnamed = others if others and len(others) == data.ndim - len(known.dims if known else ()) else data.dims[:1]
+    lead = rows or unnamed
     names = [
         *data.dims,
-        *(name for name, each in data.coords.items() if first not in each.dims or name in ROW_RESULTS),
+        *(name for name, each in data.coords.items() if not {*lead} & {*each.dims} or name in ROW_RESULTS),
     ]
     renamed = {name: dimension(name) for name in names if isinstance(name, str) and dimension(name) != name}
-    if "sample" in data.dims and first != "sample":  # what rows are called that have no name
+    if "sample" in data.dims and "sample" not in lead:  # what rows are called that have no name
         renamed["sample"] = _input_name("sample")
     taken = {*data.dims, *data.coords}
     return {old: f"input_{new}" if new in taken else new for old, new in renamed.items()}
@@ -163,7 +174,7 @@ def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
         ) from cause(error)
 
 
-def _require_unlabelled(data: Any, dim: str | None, weights: Any, known: Grid | None) -> None:
+def _require_unlabelled(data: Any, dim: SampleDims, weights: Any, known: Grid | None) -> None:
     """Refuse what only an input with named dimensions can be asked for. Raises DataError."""
     if dim is not None or weights is not None:
         argument = "weights" if dim is None else "dim"
@@ -174,33 +185,36 @@ def _require_unlabelled(data: Any, dim: str | None, weights: Any, known: Grid | 
         raise DataError("the model was fitted with weights of the features; give new data as a DataArray, too")
 
 
-def _only_variable(data: xr.Dataset, dim: str | None, known: Grid | None) -> xr.DataArray:
+def _only_variable(data: xr.Dataset, dim: SampleDims, known: Grid | None) -> xr.DataArray:
     """The variable of a Dataset that is meant. Raises DataError where there are none or several."""
-    axes = len(known.dims) + 1 if known is not None else None if dim is not None else 2
-    names = [
-        str(name)
-        for name, v in data.data_vars.items()
-        if v.dtype.kind in "fiub" and (v.ndim == axes if axes else dim in v.dims and v.ndim > 1)
-    ]
+    numbers = {str(name): v for name, v in data.data_vars.items() if v.dtype.kind in "fiub"}
+    wanted = {*_named(dim)} if known is None else {*known.dims}
+    names = [name for name, v in numbers.items() if wanted and wanted < {*map(_input_name, v.dims)}]
+    kind = f"variables over {', '.join(map(repr, sorted(wanted)))} and other dimensions"
+    if not wanted or (known is not None and known.plain and not names):
+        names, kind = [name for name, v in numbers.items() if v.ndim == 2], "two-dimensional variables"
     if len(names) != 1:
-        kind = {2: "two-dimensional variables", None: f"variables over {dim!r} and other dimensions"}
         raise DataError(
-            f"the Dataset has {len(names)} {kind.get(axes, f'variables of {axes} dimensions')} {names}; pass one of "
+            f"the Dataset has {len(names)} {kind} {names}; pass one of "
             "them, as ds[name]" + ("" if dim or known else ", and for more dimensions that of the samples as dim=…")
         )
     return data[names[0]]
 
 
-def _unwrapped(data: xr.DataArray, rows: str, grid: Grid) -> Unwrapped:
-    """The data with samples along the dimension `rows`."""
-    turned = without_masks(data).transpose(rows, ...)
-    columns, names = "feature" if rows != "feature" else "cell", None
+def _unwrapped(data: xr.DataArray, rows: tuple[str, ...], grid: Grid) -> Unwrapped:
+    """The data with samples along the dimensions `rows`."""
+    turned = without_masks(data).transpose(*rows, ...)
+    columns, names = "feature" if "feature" not in rows else "cell", None
     if len(grid.dims) == 1:
-        columns = str(turned.dims[1])
+        (columns,) = grid.dims
         names = _coordinate(data, columns) if grid.kept is None and not grid.levels else None
         names = names if names is None else plain_labels(names)
-    labels = AxisLabels((rows, columns), _coordinate(data, rows), names, grid=grid)
-    return Unwrapped(flattened(turned, grid), labels, turned)
+    if len(rows) == 1:
+        labels = AxisLabels((rows[0], columns), _coordinate(data, rows[0]), names, grid=grid)
+    else:
+        stacked = {name: np.asarray(data[name].values) for name in rows}
+        labels = AxisLabels(("sample", columns), None, names, grid=grid, stacked=stacked)
+    return Unwrapped(flattened(turned, grid), labels, turned, lead=len(rows))
 
 
 def as_frame(data: Any) -> Any:
@@ -256,6 +270,8 @@ def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") ->
     Raises DataError naming the first sample whose label differs.
     """
     require_decoded(values)
+    if labels is not None and labels.stacked and isinstance(values, xr.DataArray):
+        return _stacked_values(values, labels.stacked, what)
     named = isinstance(values, xr.DataArray) and values.ndim > 0
     dim = str(values.dims[0]) if named else ""
     labels_of_rows = _coordinate(values, dim) if named else _index_of(values)
@@ -274,6 +290,18 @@ def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") ->
     if not isinstance(values, xr.DataArray):
         return values
     return values.values if values.chunks is None else values.data  # of which chunks may be masked
+
+
+def _stacked_values(values: xr.DataArray, stacked: Mapping[str, npt.NDArray[Any]], what: str) -> Any:
+    """Values over several dimensions of samples, as one.  Raises DataError for others than those of the data."""
+    sizes = {name: len(known) for name, known in stacked.items()}
+    if {name: values.sizes.get(name) for name in sizes} != sizes:
+        raise DataError(f"the {what} have dimensions {dict(values.sizes)}; the samples of the data lie along {sizes}")
+    for name, known in stacked.items():
+        if name in values.coords and not np.array_equal(values[name].values, known):
+            raise DataError(f"the {what} have other labels along {name!r} than the data; align them first, by y.sel")
+    turned = values.transpose(*stacked, ...)
+    return stacked_rows(turned.values if turned.chunks is None else turned.data, len(stacked))
 
 
 def _tell(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
@@ -301,10 +329,11 @@ def wrap_rows(
     """
     if like.original is None:
         return values
-    rows, coords = str(like.original.dims[0]), row_coordinates(like.original)
-    if values.ndim == 1:
-        return xr.DataArray(values, dims=(rows,), coords=coords, name=name)
-    array = xr.DataArray(values, dims=(rows, columns), coords=coords, name=name)
+    rows, coords = like.original.dims[: like.lead], row_coordinates(like.original, like.lead)
+    values = values if like.lead == 1 else unstacked_rows(values, like.original.shape[: like.lead])
+    if values.ndim == len(rows):
+        return xr.DataArray(values, dims=rows, coords=coords, name=name)
+    array = xr.DataArray(values, dims=(*rows, columns), coords=coords, name=name)
     if grid is None:
         return array.assign_coords({columns: names})
     return spread(array, columns, grid, 0).assign_attrs(units(grid, power))

@@ -146,7 +146,8 @@ def latent(model: Model[Any], Z: ScoresLike, component: Any) -> npt.NDArray[Any]
 
     Errors: DataError for another number of components, or for labels in another order.
     """
-    unwrapped = unwrap(Z)
+    rows = [str(dim) for dim in Z.dims[:-1]] if isinstance(Z, xr.DataArray) and Z.ndim > 2 else None
+    unwrapped = unwrap(Z, dim=rows)
     scores = refuse_mask(unwrapped.data, "Z")
     if scores.ndim != 2 or scores.shape[1] != len(component):
         raise DataError(f"the scores have shape {scores.shape}; expected samples × {len(component)} components")

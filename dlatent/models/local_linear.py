@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 
 from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
@@ -28,7 +27,16 @@ from dlatent.models.hyperparameters import (
     model,
     parameter,
 )
-from dlatent.models.inputs import Data, KnownFeatures, PathLike, Rows, TargetsLike, feature_names
+from dlatent.models.inputs import (
+    CellWeights,
+    Data,
+    KnownFeatures,
+    PathLike,
+    Rows,
+    SampleDims,
+    TargetsLike,
+    feature_names,
+)
 from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.model import Estimator
@@ -192,9 +200,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
     True
     """
 
-    def plan(
-        self, X: Data, y: TargetsLike = None, *, dim: str | None = None, weights: xr.DataArray | None = None
-    ) -> LocalPlan:
+    def plan(self, X: Data, y: TargetsLike = None, *, dim: SampleDims = None, weights: CellWeights = None) -> LocalPlan:
         """Plan the passes of `fit` and their cost, from metadata alone.
 
         Returns
@@ -215,8 +221,8 @@ class LocallyLinearEmbedding(LocalLinearModel):
         X: Data,
         y: TargetsLike = None,
         *,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
+        dim: SampleDims = None,
+        weights: CellWeights = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: PathLike | None = None,
@@ -247,8 +253,8 @@ class LocallyLinearEmbedding(LocalLinearModel):
         X: Data,
         y: TargetsLike = None,
         *,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
+        dim: SampleDims = None,
+        weights: CellWeights = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
     ) -> Array:

@@ -304,6 +304,7 @@ class PPCAMixture(Model[Mixture]):
         """
         fitted = self._model
         scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels")
+        chosen = chosen.ravel() if chosen.shape == np.shape(Z)[:-1] else chosen  # samples over several dimensions
         return over_features(fitted.conditional_means(scores, chosen, whiten=self.whiten), fitted.labels.known, Z)
 
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:

@@ -141,14 +141,15 @@ class RelationalPPCA(linear.LinearModel):
             For other features, for a singular Δ, or for more than 20,000 samples with edges.
         """
         dataset = row_methods.posteriors(self, X, None, RowsRun(client=client))
-        samples, dim = dataset.sizes[dataset["scores"].dims[0]], dataset["scores"].dims[0]
+        first = dataset["scores"].isel(component=0)
+        samples = first.size
         if graph is None and precision is None:
             each = np.full(samples, 1.0 / self._model.row_precision)
         else:
             each = self.node_variance(graph, precision=precision)
         if len(each) != samples:
             raise DataError(f"the edges join {len(each)} samples, but {samples} were given")
-        return dataset.assign(node_variance=(dim, each))
+        return dataset.assign(node_variance=(first.dims, each.reshape(first.shape)))
 
     def log_likelihood(
         self,

@@ -123,10 +123,10 @@ def posteriors(model: Model[Linear], X: Data, targets: Array | None, run: RowsRu
             model, X, function(rows.covariances), "covariance", "entry", np.arange(k**2), run=run, targets=targets,
             **graph,
         )  # fmt: skip
-        covariances = np.asarray(each).reshape(len(scores), k, k)
-        square: tuple[Any, ...] = (scores.dims[0], "component", "component_2")
+        covariances = np.asarray(each).reshape(*scores.shape[:-1], k, k)
+        square: tuple[Any, ...] = (*scores.dims[:-1], "component", "component_2")
         return xr.Dataset({"scores": scores, "covariance": (square, turned(covariances, axes))})
-    pattern = np.zeros(len(scores)) if targets is None else np.isnan(targets[:, 0])
+    pattern = np.zeros(1) if targets is None else np.isnan(targets[:, 0])
     return posterior_dataset(scores, turned(np.stack(shared), axes), pattern.astype(np.int64))
 
 
@@ -147,9 +147,8 @@ def posterior_dataset(scores: Any, covariances: Array, pattern: npt.NDArray[np.i
     scores, square = labelled_scores(scores), ("component", "component_2")
     if len(covariances) == 1:
         return xr.Dataset({"scores": scores, "covariance": (square, covariances[0])})
-    return xr.Dataset(
-        {"scores": scores, "covariance": (("pattern", *square), covariances), "pattern_of": (scores.dims[0], pattern)}
-    )
+    pattern_of = (scores.dims[:-1], pattern.reshape(scores.shape[:-1]))
+    return xr.Dataset({"scores": scores, "covariance": (("pattern", *square), covariances), "pattern_of": pattern_of})
 
 
 def score_samples(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
@@ -179,7 +178,7 @@ def score(
         The mean of `score_samples`, with weights Σ w_i log p(x_i)/Σ w_i.
     """
     targets = y if self._model.targets is not None else None
-    each, numbers = np.asarray(score_samples(self, X, targets, client=client)), None
+    each, numbers = np.asarray(score_samples(self, X, targets, client=client)).ravel(), None
     if sample_weight is not None:
         numbers = sample_weights(sample_weight, open_input(X, known=self._model.labels.known.grid))
     return float(np.average(each, weights=numbers))
@@ -194,7 +193,7 @@ def bic(self: Any, X: Data, *, client: Where = None) -> float:
         −2 log p(X) + `n_parameters_` · log N.
     """
     each = np.asarray(self.score_samples(X, client=client))
-    return float(-2.0 * each.sum() + self.n_parameters_ * np.log(len(each)))
+    return float(-2.0 * each.sum() + self.n_parameters_ * np.log(each.size))
 
 
 def aic(self: Any, X: Data, *, client: Where = None) -> float:

@@ -29,7 +29,7 @@ from dlatent.models.comparison import (
 )
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import Criterion
-from dlatent.models.inputs import Data, GraphLike, TargetsLike, outside
+from dlatent.models.inputs import Data, GraphLike, SampleDims, TargetsLike, outside
 from dlatent.models.joint_views import JointViews
 from dlatent.models.model import Model
 from dlatent.models.ppca import PPCA
@@ -56,7 +56,7 @@ def select_n_components(
     held_out: float = 0.1,
     cv: int | BaseCrossValidator = 5,
     random_state: int = 0,
-    dim: str | None = None,
+    dim: SampleDims = None,
     client: Where = None,
 ) -> xr.Dataset:
     """Compare numbers of components by how well the model describes what the fits did not see, or by one spectrum.

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, DataSource
 from dlatent.containers import refuse_mask
@@ -18,7 +17,7 @@ from dlatent.fitted.parts import Labels, Targets
 from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
 from dlatent.gaussian.specification import Specification, View
 from dlatent.models.hyperparameters import COUNT
-from dlatent.models.inputs import Data, Mask, SampleWeight, TargetsLike
+from dlatent.models.inputs import CellWeights, Data, Mask, SampleDims, SampleWeight, TargetsLike
 from dlatent.models.labelled import open_input, plain_rows
 from dlatent.models.task import FitTask
 from dlatent.solvers.solver import Solution
@@ -36,7 +35,7 @@ MOST, MOST_WITH_HOLES = 50, 20
 
 
 def opened(
-    model: Any, X: Data, dim: str | None = None, weights: xr.DataArray | None = None, before: Fit | None = None
+    model: Any, X: Data, dim: SampleDims = None, weights: CellWeights = None, before: Fit | None = None
 ) -> DataSource:
     """The data that a model is to be fitted to, as samples × features; `before`, a fit to whose rows these are added.
 

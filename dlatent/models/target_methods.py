@@ -211,10 +211,10 @@ def predicted(targets: Targets, means: Any) -> Rows:
     """Classes from their log-probabilities, 0/1 from log-odds, or numbers as they are; in their kind, Dask arrays stay
     lazy."""
     if targets.classes:
-        return labels_of(np.asarray(targets.names), means.argmax(axis=1))
+        return labels_of(np.asarray(targets.names), means.argmax(axis=-1))
     if targets.kind == "multilabel":
         return cast(Rows, (means > 0.0).astype(np.int64))
-    return cast(Rows, means[:, 0] if means.shape[1] == 1 else means)
+    return cast(Rows, means[..., 0] if means.shape[-1] == 1 else means)
 
 
 def labels_of(names: npt.NDArray[Any], codes: Any) -> Rows:

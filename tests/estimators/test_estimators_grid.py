@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from dlatent import (
     PPCA,
@@ -26,7 +27,8 @@ from dlatent import (
     select_n_components,
 )
 from dlatent.errors import DataError
-from dlatent.fitted.grid import features_of, flattened, grid_of, spread
+from dlatent.fitted.cells import features_of
+from dlatent.fitted.grid import flattened, grid_of, spread
 from dlatent.models.labelled import unwrap
 
 T, LAT, LON = 40, 5, 4
@@ -414,7 +416,7 @@ def test_spread_leads_back(order, mask, lazy):
     values = np.where(good, values, np.nan)
     data = xr.DataArray(da.from_array(values, chunks=2) if lazy else values, dims=("t", "a", "b", "c"))
     data = data.transpose(*order)
-    grid = features_of(data, "t", grid_of(data, "t"), None)
+    grid = features_of(data, ("t",), grid_of(data, ("t",)), None)
     turned = data.transpose("t", ...)
     rows = flattened(turned, grid)
     assert rows.shape == (3, good.sum())
@@ -478,3 +480,167 @@ def test_a_tree_of_tables_is_no_table():
     for call in (PPCA(2).fit, PPCA(2).plan, model.transform, model.score):
         with pytest.raises(DataError, match=r"a DataTree has many tables; .* tree\[path\]\.to_dataset\(\)"):
             call(tree)
+
+
+MEMBERS, STEPS = ("one", "two", "three"), 14
+ENSEMBLE = xr.DataArray(
+    np.concatenate([MATRIX, MATRIX[:2]]).reshape(3, STEPS, -1),
+    dims=("member", "time", "cell"),
+    coords={
+        "member": list(MEMBERS),
+        "time": pd.date_range("2001-01-01", periods=STEPS, freq="MS"),
+        "season": ("time", np.arange(STEPS) % 4),
+        "warm": (("member", "time"), np.arange(3 * STEPS).reshape(3, STEPS) % 2 == 0),
+    },
+    name="sst",
+    attrs={"units": "K"},
+)
+STACKED = ENSEMBLE.values.reshape(3 * STEPS, -1)
+FULL = ENSEMBLE[..., :15].drop_vars("warm")
+GRIDDED = xr.DataArray(
+    FULL.values.reshape(3, STEPS, 5, 3), dims=("member", "time", "lat", "lon"), coords=FULL.coords, name="sst"
+)
+KINDS = {
+    "members first": lambda x: x,
+    "members last": lambda x: x.transpose("cell", "time", "member"),
+    "dask": lambda x: x.chunk({"member": 2, "time": 5}),
+    "a dataset": lambda x: x.to_dataset().assign(other=("time", np.arange(float(STEPS)))),
+}
+OVER_ROWS = {
+    "ppca": (PPCA(2), {}),
+    "missing": (PPCA(2, missing="nan"), {}),
+    "factors": (FactorAnalysis(2), {}),
+    "kernel": (KernelPPCA(2), {}),
+    "mixture": (PPCAMixture(2, 1), {}),
+    "classes": (SupervisedPPCA(2), {"y": np.arange(3 * STEPS) % 3}),
+    "number": (SupervisedPPCA(2), {"y": np.arange(3.0 * STEPS) / 7}),
+    "two classes": (SupervisedPPCA(2), {"y": np.arange(3 * STEPS) % 2}),
+    "relational": (RelationalPPCA(2), {"graph": sp.csr_array(np.eye(42, k=1) + np.eye(42, k=-1))}),
+}
+METHODS = ("transform", "posterior", "score_samples", "impute", "impute_variance", "predict", "predict_proba")
+METHODS += ("decision_function", "responsibilities", "score", "bic")
+
+
+@pytest.mark.parametrize("name", OVER_ROWS)
+def test_samples_lie_over_several_dimensions(name):
+    model, more = OVER_ROWS[name]
+    plain, own = model.fit(STACKED, **more), type(model)(**model.get_params())
+    own.fit(ENSEMBLE, dim=("member", "time"), **more)
+    assert own.log_likelihood_ == plain.log_likelihood_
+    for method in METHODS:
+        if not hasattr(own, method) or (method == "predict_proba" and name == "number"):
+            continue
+        found, flat = getattr(own, method)(ENSEMBLE), getattr(plain, method)(STACKED)
+        if isinstance(flat, float):
+            assert found == pytest.approx(flat, rel=1e-12)
+            continue
+        pairs = {method: (found, flat)} if isinstance(flat, np.ndarray) else {k: (found[k], flat[k]) for k in flat}
+        for one, other in pairs.values():
+            if one.ndim == np.ndim(other) and "member" not in one.dims:
+                np.testing.assert_array_equal(one, other)
+                continue
+            assert one.dims[:2] == ("member", "time")
+            np.testing.assert_array_equal(one.values.reshape(np.shape(other)), other)
+            for label in ("member", "time", "season", "warm"):
+                xr.testing.assert_equal(one[label].variable, ENSEMBLE[label].variable)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_dimensions_of_samples_may_lie_in_any_order(kind):
+    data = KINDS[kind](ENSEMBLE)
+    own, usual = PPCA(2).fit(data, dim=["member", "time"]), PPCA(2).fit(STACKED)
+    np.testing.assert_allclose(own.components_, usual.components_, rtol=1e-9, atol=1e-12)
+    found = own.transform(data).transpose("member", "time", "component")
+    np.testing.assert_allclose(found.values.reshape(3 * STEPS, 2), usual.transform(STACKED), rtol=1e-9, atol=1e-12)
+    if kind == "dask":
+        assert found.chunks is not None
+
+
+def test_members_in_chunks_stay_in_pieces_as_small():
+    data = FULL.chunk({"member": 2, "time": 5})
+    scores = PPCA(2).fit(data, dim=("member", "time")).transform(data)
+    assert scores.data.chunksize[:2] == (1, 5)
+    together = PPCA(2).fit(data, dim=("time", "member")).transform(FULL.chunk({"time": 5}).transpose("time", ...))
+    assert together.data.chunksize[:2] == (5, 3)
+
+
+def test_an_ensemble_of_fields_leads_back_to_itself(tmp_path):
+    model = PPCA(2).fit(GRIDDED, dim=("member", "time"))
+    assert model.result_["loadings"].dims == ("lat", "lon", "component")
+    scores = model.transform(GRIDDED)
+    back = model.inverse_transform(scores)
+    assert back.dims == ("member", "time", "lat", "lon")
+    xr.testing.assert_equal(back["season"], GRIDDED["season"])
+    flat = PPCA(2).fit(GRIDDED.values.reshape(3 * STEPS, -1))
+    expected = flat.inverse_transform(flat.transform(GRIDDED.values.reshape(3 * STEPS, -1)))
+    np.testing.assert_array_equal(back.values.reshape(expected.shape), expected)
+    model.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    xr.testing.assert_equal(again.transform(GRIDDED), scores)
+    one = again.transform(GRIDDED.sel(member="two"))  # a member by itself, over time alone
+    assert one.dims == ("time", "component")
+    np.testing.assert_allclose(one, scores.sel(member="two"), rtol=1e-12)
+
+
+def test_what_comes_beside_several_dimensions_is_matched_by_them():
+    y = xr.DataArray(np.arange(3.0 * STEPS).reshape(3, STEPS), dims=("member", "time")).assign_coords(
+        time=ENSEMBLE["time"]
+    )
+    model = SupervisedPPCA(2, target_type="regression")
+    plain = clone(model).fit(STACKED, y.values.ravel())
+    own = model.fit(ENSEMBLE, y.transpose("time", "member"), dim=("member", "time"))
+    assert own.log_likelihood_ == plain.log_likelihood_
+    weights = xr.ones_like(y).where(y["time"] != y["time"][0], 0.0)
+    weighted = PPCA(2).fit(ENSEMBLE, dim=("member", "time"), sample_weight=weights)
+    assert weighted.log_likelihood_ == PPCA(2).fit(STACKED, sample_weight=weights.values.ravel()).log_likelihood_
+    late = y.assign_coords(time=y["time"] + pd.Timedelta("1D"))
+    with pytest.raises(DataError, match="other labels along 'time'"):
+        model.fit(ENSEMBLE, late, dim=("member", "time"))
+    with pytest.raises(DataError, match=r"the targets have dimensions .*'time': 14.*lie along .*'member': 3"):
+        model.fit(ENSEMBLE, y[0], dim=("member", "time"))
+
+
+@pytest.mark.parametrize("dim", [("member", "day"), ("member", "time", "cell"), ("time", "time"), ()])
+def test_dimensions_that_are_none_of_the_samples_are_refused(dim):
+    with pytest.raises(DataError, match=r"dim is .*name those of the samples"):
+        PPCA(2).fit(ENSEMBLE, dim=dim)
+
+
+def test_coslat_weighs_cells_by_the_cosine_of_their_latitude():
+    usual = PPCA(2).fit(X, dim="time", weights=WEIGHTS)
+    named = {"latitude": {}, "y": {"units": "degrees_north"}, "j": {"standard_name": "latitude"}}
+    fields = [X, *(X.rename(lat=name).assign_coords({name: (name, X["lat"].values, at)}) for name, at in named.items())]
+    curved = (
+        X.rename(lat="row")
+        .drop_vars("row")
+        .assign_coords(lat=(("row", "lon"), X["lat"].values[:, None] + np.zeros(LON)))
+    )
+    for data in (*fields, curved, X.stack(cell=("lat", "lon"))):
+        np.testing.assert_array_equal(PPCA(2).fit(data, dim="time", weights="coslat").components_, usual.components_)
+    poles = X.assign_coords(lat=("lat", np.linspace(-60, 90, LAT).astype(np.float32)))
+    assert PPCA(2).fit(poles, dim="time", weights="coslat").n_features_in_ == SEA.sum()
+
+
+COSLAT = {
+    "none": (X.drop_vars("lat"), r"one coordinate of latitude .*'sst' has none: call it lat"),
+    "two": (X.assign_coords(latitude=("lon", np.zeros(LON))), r"has \['lat', 'latitude'\]"),
+    "one number": (X.isel(lat=0), r"one coordinate of latitude"),
+    "too far": (X.assign_coords(lat=X["lat"] * 10), "between -90 and 90"),
+}
+
+
+@pytest.mark.parametrize("case", COSLAT)
+def test_latitudes_that_are_none_are_refused(case):
+    data, words = COSLAT[case]
+    with pytest.raises(DataError, match=words):
+        PPCA(2).fit(data, dim="time", weights="coslat")
+    with pytest.raises(DataError, match=r"weights are of type str.*'coslat'"):
+        PPCA(2).fit(X, dim="time", weights="cosine")
+
+
+def test_means_of_a_mixture_lie_over_the_dimensions_of_the_samples():
+    own, plain = PPCAMixture(2, 1).fit(ENSEMBLE, dim=("member", "time")), PPCAMixture(2, 1).fit(STACKED)
+    found = own.inverse_transform(own.transform(ENSEMBLE), own.predict(ENSEMBLE))
+    assert found.dims == ("member", "time", "cell")
+    expected = plain.inverse_transform(plain.transform(STACKED), plain.predict(STACKED))
+    np.testing.assert_array_equal(found.values.reshape(expected.shape), expected)
