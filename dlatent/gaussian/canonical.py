@@ -100,9 +100,10 @@ def _orthomax(rows: Array, weight: float) -> Array:
 
 
 def promax(loadings: Array, power: float = 4.0) -> Rotated:
-    """From varimax, the oblique T whose loadings come nearest to the `power`-th powers of its loadings."""
+    """From varimax, the oblique T whose loadings come nearest to the `power`-th powers of its loadings, rows scaled to
+    length 1 meanwhile."""
     turn = varimax(loadings).transformation
-    simple = loadings @ turn
+    simple = _unit_rows(loadings) @ turn
     target = np.abs(simple) ** power * np.sign(simple)
     oblique = la.lstsq(simple, target)[0]
     # Columns are scaled so that the factors (UᵀU)⁻¹ have variance 1.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +14,8 @@ from dlatent.arrays import Array, DataSource
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
-from dlatent.fitted.grid import spread_all
 from dlatent.fitted.linear import LinearGaussian
-from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
+from dlatent.gaussian.canonical import Rotated
 from dlatent.gaussian.specification import Parameters
 from dlatent.models import fit_methods, linear, row_methods
 from dlatent.models.hyperparameters import (
@@ -37,17 +35,11 @@ from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight
 from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import attribute
 from dlatent.models.ppca import check_warm_start
+from dlatent.models.rotation import OBLIQUE, over_components, simple_structure
 from dlatent.models.table import table_fields, table_task, warmed, weighted
 from dlatent.models.task import FitTask
 from dlatent.solvers.solver import Solution
 
-METHODS: dict[str, Callable[..., Rotated]] = {
-    "varimax": varimax,
-    "quartimax": quartimax,
-    "promax": promax,
-    "oblimin": oblimin,
-}
-OBLIQUE = ("promax", "oblimin")
 MAX_ITER = 'Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).'
 NOISE_FLOOR = (
     "Smallest noise variance of a feature, as a fraction of its variance; what is less than rounding counts as that."
@@ -261,23 +253,15 @@ class FactorAnalysis(linear.LinearModel):
             For another method.
         """
         fitted = self._model
-        if method not in METHODS:
-            *first, last = map(repr, get_args(Rotation))
-            raise DataError(f"method is {method!r}; expected {', '.join(first)} or {last}")
-        turn = rotation(fitted.parameters, method, **({"power": power} if method == "promax" else {}))
+        turn = rotation(fitted.parameters, method, power)
         axes = np.eye(len(fitted.component)) if fitted.axes is None else fitted.axes
-        transformation, known, square = axes @ turn.transformation, fitted.labels.known, ("component", "component_2")
-        coordinates = {} if known.features is None else {known.dims[1]: np.asarray(known.features)}
-        dataset = xr.Dataset(
-            {
-                "loadings": ((known.dims[1], "component"), self.components_.T @ transformation),
-                "correlations": (square, turn.correlations),
-                "transformation": (square, transformation),
-            },
-            coords={**coordinates, "component": fitted.component},
-            attrs={"method": method},
-        )
-        return dataset if known.grid is None else spread_all(dataset, known.dims[1], known.grid)
+        transformation, square = axes @ turn.transformation, ("component", "component_2")
+        variables = {
+            "loadings": (("feature", "component"), self.components_.T @ transformation),
+            "correlations": (square, turn.correlations),
+            "transformation": (square, transformation),
+        }
+        return over_components(fitted, variables, method=method)
 
 
 def fitted_factors(task: FitTask, solution: Solution, rotation: Rotation | None) -> LinearGaussian:
@@ -301,14 +285,7 @@ def rotated(parameters: Parameters, method: str) -> tuple[Parameters, Array | No
     return parameters._replace(loadings=loadings), between if correlated else None
 
 
-def rotation(parameters: Parameters, method: str, **options: float) -> Rotated:
-    """A rotation of the loadings of standardised features, which weigh alike, whatever their units; factors that are
-    switched off stay where they are."""
+def rotation(parameters: Parameters, method: str, power: float = 4.0) -> Rotated:
+    """A rotation of the loadings of standardised features, which weigh alike, whatever their units."""
     spread = np.sqrt((parameters.loadings**2).sum(axis=1) + parameters.noise_variance)
-    standardised = parameters.loadings / spread[:, None]
-    on = standardised.any(axis=0)
-    turn, correlations = np.eye(len(on)), np.eye(len(on))
-    if on.any():
-        best = METHODS[method](standardised[:, on], **options)
-        turn[np.ix_(on, on)], correlations[np.ix_(on, on)] = best.transformation, best.correlations
-    return Rotated(standardised @ turn, correlations, turn)
+    return simple_structure(parameters.loadings / spread[:, None], method, power)

@@ -18,7 +18,7 @@ from dlatent.fitted.linear import LinearGaussian
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete
-from dlatent.models import fit_methods, linear, row_methods
+from dlatent.models import fit_methods, linear, rotation, row_methods
 from dlatent.models.hyperparameters import (
     COUNT,
     SMOOTHING,
@@ -306,3 +306,4 @@ class GraphPPCA(linear.LinearModel):
         return xr.Dataset({name: (each.dims, each.values) for name, each in variables(compared).items()})
 
     fit, plan, sample = fit_methods.fit_graph, fit_methods.plan_graph, linear.sample
+    rotated = rotation.rotated

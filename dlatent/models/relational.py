@@ -10,7 +10,7 @@ import xarray as xr
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.models import between, fit_methods, linear, row_methods, target_methods
+from dlatent.models import between, fit_methods, linear, rotation, row_methods, target_methods
 from dlatent.models.hyperparameters import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -178,6 +178,7 @@ class RelationalPPCA(linear.LinearModel):
     precision, precision_rank_ = between.precision_numbers, between.precision_rank_
     fit, plan = fit_methods.fit_precision, fit_methods.plan_precision
     transform, impute, sample = row_methods.transform, row_methods.impute, linear.sample
+    rotated = rotation.rotated
 
 
 @model

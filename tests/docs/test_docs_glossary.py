@@ -128,6 +128,6 @@ def test_annotate_puts_results_where_the_table_says() -> None:
 def test_a_name_that_is_not_there_is_found() -> None:
     assert not exists("components", EVERYTHING)
     assert not exists('result_["weights"]', EVERYTHING)
-    assert not exists("PPCA.rotated", EVERYTHING)
+    assert not exists("PPCA.communalities_", EVERYTHING)
     assert exists("FactorAnalysis.rotated", EVERYTHING)
     assert entries(parsed(dlatent.PPCA.__doc__ or "")["Attributes"]).keys() <= EVERYTHING

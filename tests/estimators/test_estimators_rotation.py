@@ -1,0 +1,106 @@
+"""Rotated components of PPCA: the same variance in other axes, and those of xeofs."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+
+from dlatent import PPCA, GraphPPCA, RelationalPPCA
+from dlatent.errors import DataError
+
+N, LAT, LON, K = 90, 6, 9, 3
+RNG = np.random.default_rng(3)
+PATTERNS = np.kron(np.eye(3), np.ones(LAT * LON // 3)) + 0.3 * RNG.normal(size=(3, LAT * LON))
+VALUES = RNG.normal(size=(N, 3)) * [3.0, 2.5, 2.0] @ PATTERNS + RNG.normal(size=(N, LAT * LON)) + 5.0
+X = xr.DataArray(
+    VALUES.reshape(N, LAT, LON),
+    dims=("time", "lat", "lon"),
+    coords={"time": np.arange(N), "lat": np.linspace(-50, 60, LAT), "lon": np.arange(LON) * 10.0},
+    name="sst",
+    attrs={"units": "K"},
+)
+CHAIN = sp.csr_array(np.eye(N, k=1) + np.eye(N, k=-1))
+MODELS = {
+    "ppca": (PPCA(K), {}),
+    "whitened": (PPCA(K, whiten=True), {}),
+    "scaled": (PPCA(K, scale="spread"), {}),
+    "relational": (RelationalPPCA(K), {"graph": CHAIN}),
+    "graph": (GraphPPCA(K, smoothing=1.0), {"graph": CHAIN}),
+}
+
+
+@pytest.mark.parametrize("method", ["varimax", "quartimax", "promax", "oblimin"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_variance_along_the_components_is_that_of_the_rotated_ones(name, method):
+    model, more = MODELS[name]
+    found = model.fit(VALUES, **more).rotated(method)
+    loadings, between = found["loadings"].values, found["correlations"].values
+    units = model.result_["feature_scale"].values if name == "scaled" else np.ones(LAT * LON)
+    directions = model.components_ / units
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    covariance = directions.T * model.explained_variance_ @ directions * units[:, None] * units
+    np.testing.assert_allclose(loadings @ between @ loadings.T, covariance, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(np.diag(between), 1.0, rtol=1e-9)
+    ratios = found["explained_variance_ratio"].values
+    assert ratios.sum() == pytest.approx(model.explained_variance_ratio_.sum(), rel=1e-9)
+    if method in ("varimax", "quartimax"):
+        assert (np.diff(ratios) < 0).all()
+        np.testing.assert_allclose(between, np.eye(K), atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["varimax", "promax"])
+@pytest.mark.parametrize("name", ["ppca", "whitened", "scaled"])
+def test_rotated_scores_have_variance_one_and_their_correlations(name, method):
+    model = MODELS[name][0].fit(VALUES)
+    found = model.rotated(method)
+    scores = model.transform(VALUES) @ np.linalg.inv(found["transformation"].values).T
+    np.testing.assert_allclose(np.cov(scores.T, bias=True), found["correlations"].values, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("method", "power"), [("varimax", 1), ("promax", 2), ("promax", 4)])
+def test_rotated_components_are_those_of_xeofs(method, power):
+    xeofs = pytest.importorskip("xeofs", reason="xeofs is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = xeofs.single.EOF(n_modes=K, use_coslat=True, solver="full").fit(X, dim="time")
+        turned = xeofs.single.EOFRotator(n_modes=K, power=power, rtol=1e-14, max_iter=10_000).fit(theirs)
+        maps, series, shares = turned.components(), turned.scores(), turned.explained_variance_ratio()
+        correlations = turned.data["phi_matrix"].values
+    model = PPCA(K).fit(X, dim="time", weights="coslat")
+    found = model.rotated(method, power=power)
+    assert found["loadings"].dims == ("lat", "lon", "component")
+    assert found["loadings"].attrs == {"units": "K", "long_name": "loadings of sst"}
+    weighted = (found["loadings"] * np.sqrt(np.cos(np.deg2rad(X["lat"])))).values.reshape(-1, K)
+    other = maps.transpose("lat", "lon", "mode").values.reshape(-1, K) * np.sqrt(
+        (weighted**2).sum(axis=0)
+    )  # xeofs gives them length 1
+    signs = np.sign((weighted * other).sum(axis=0))
+    np.testing.assert_allclose(weighted * signs, other, atol=1e-5)
+    inverse = np.linalg.inv(found["transformation"].values).T
+    ours = model.transform(X).values @ inverse * signs
+    both = series.transpose("time", "mode").values
+    np.testing.assert_allclose(ours, both / both.std(axis=0), atol=1e-5)
+    if method == "varimax":  # theirs of oblique ones is Σ λ², whatever the correlations
+        np.testing.assert_allclose(found["explained_variance_ratio"], shares, rtol=1e-5)
+    both = (np.sort(np.abs(each), axis=None) for each in (found["correlations"].values, correlations))
+    np.testing.assert_allclose(next(both), next(both), atol=1e-5)
+
+
+def test_components_that_are_off_and_levels_of_rows_stay_as_they_are():
+    holes = VALUES + 2.0 * RNG.normal(size=(N, 1))
+    holes[RNG.random(VALUES.shape) < 0.1] = np.nan
+    model = PPCA(5, missing="nan", row_effects=True, scale="none").fit(holes)
+    turn = model.rotated()["transformation"].values
+    off = np.flatnonzero(~model.components_[:5].any(axis=0)).tolist()
+    np.testing.assert_array_equal(model.rotated()["loadings"].values[:, -1], model.components_[-1])
+    assert np.count_nonzero(turn[-1]) == np.count_nonzero(turn[:, -1]) == 1
+    assert off == []
+
+
+def test_another_method_is_refused():
+    with pytest.raises(DataError, match=r"method is 'equamax'; expected 'varimax', .* or 'oblimin'"):
+        PPCA(K).fit(VALUES).rotated("equamax")
