@@ -8,7 +8,7 @@ from typing import Any, Literal
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
-from dlatent.models import fit_methods, linear, rotation, row_methods, target_methods
+from dlatent.models import fit_methods, linear, rotation, row_methods, sampling_errors, target_methods
 from dlatent.models.hyperparameters import (
     COUNT,
     COUNT_OR_RULE,
@@ -158,6 +158,7 @@ class PPCA(linear.LinearModel):
     transform, posterior = row_methods.transform, row_methods.posterior
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
     impute, sample, rotated = row_methods.impute, linear.sample, rotation.rotated
+    north_rule, bootstrap = sampling_errors.north_rule, sampling_errors.bootstrap
 
 
 @model

@@ -145,7 +145,7 @@ RESULTS |= {"component_2", "pattern", "pattern_of", "covariance", "has", "explai
 """Names of variables and dimensions of results, which no dimension of data may have beside them."""
 
 UNITS = {
-    **dict.fromkeys(("loadings", "mean", "feature_scale", "mixture_loadings", "mixture_mean"), 1),
+    **dict.fromkeys(("loadings", "loadings_error", "mean", "feature_scale", "mixture_loadings", "mixture_mean"), 1),
     **dict.fromkeys(("feature_noise_variance", "feature_noise_floor", "mixture_feature_noise_variance"), 2),
     **dict.fromkeys(("loadings_covariance", "mean_variance"), 2),
 }

@@ -91,8 +91,9 @@ def test_rotated_components_are_those_of_xeofs(method, power):
 
 
 def test_components_that_are_off_and_levels_of_rows_stay_as_they_are():
-    holes = VALUES + 2.0 * RNG.normal(size=(N, 1))
-    holes[RNG.random(VALUES.shape) < 0.1] = np.nan
+    rng = np.random.default_rng(4)
+    holes = VALUES + 2.0 * rng.normal(size=(N, 1))
+    holes[rng.random(VALUES.shape) < 0.1] = np.nan
     model = PPCA(5, missing="nan", row_effects=True, scale="none").fit(holes)
     turn = model.rotated()["transformation"].values
     off = np.flatnonzero(~model.components_[:5].any(axis=0)).tolist()
