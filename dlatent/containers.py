@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -157,3 +157,12 @@ def _outside(indices: Values, size: int) -> list[int]:
     if not len(indices) or (indices.min() >= 0 and indices.max() < size):
         return []
     return [int(np.flatnonzero((indices < 0) | (indices >= size))[0])]
+
+
+def printable(labels: Any) -> list[Any]:
+    """Labels as they are printed: dates as 2001-01-31, with the time of day only where one of them has one."""
+    values = np.asarray(labels)
+    if values.dtype.kind != "M":
+        return cast(list[Any], values.tolist())
+    whole = (values == values.astype("datetime64[D]")) | np.isnat(values)
+    return cast(list[Any], np.datetime_as_string(values, unit="D" if whole.all() else "s").tolist())

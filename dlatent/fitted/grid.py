@@ -16,6 +16,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, Coordinate, Grid
+from dlatent.containers import printable
 from dlatent.errors import DataError
 from dlatent.stores.schema import GRID, UNITS, Variable
 
@@ -111,7 +112,8 @@ def require_grid(data: xr.DataArray, grid: Grid) -> tuple[str, ...]:
         if not np.all(close):
             at = int(np.flatnonzero(~np.asarray(close))[0])
             raise DataError(
-                f"the coordinate {name!r} is {new[at]} at position {at}, where the model was fitted to {known[at]}; "
+                f"the coordinate {name!r} is {printable(new[at])} at position {at}, where the model was fitted to "
+                f"{printable(known[at])}; "
                 f"bring X to the same coordinates in the same order, for example by X.sortby({name!r}) or X.interp"
             )
     return rest
@@ -202,7 +204,8 @@ def units(grid: Grid, power: int) -> dict[str, Any]:
 def display_names(labels: AxisLabels, features: int) -> Sequence[Any] | npt.NDArray[Any]:
     """Names of so many features: their labels, their coordinates in a grid, or their numbers."""
     if labels.features is not None:
-        return np.asarray(labels.features)
+        names = np.asarray(labels.features)
+        return printable(names) if names.dtype.kind == "M" else names
     if labels.grid is None or (labels.grid.plain and not labels.grid.levels):
         return np.arange(features)
     return _spelled(labels.grid, features)
@@ -215,7 +218,7 @@ def _spelled(grid: Grid, features: int) -> list[str]:
     for dim, at in zip(grid.dims, places, strict=True):
         for name in grid.levels.get(dim, (dim,)):
             values = grid.coords[name].values[at] if name in grid.coords else at
-            columns.append([f"{name}={value}" for value in values.tolist()])
+            columns.append([f"{name}={value}" for value in printable(values)])
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
 

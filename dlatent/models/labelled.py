@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from dlatent.arrays import AxisLabels, DataSource, Grid
+from dlatent.containers import printable
 from dlatent.errors import DataError, cause
 from dlatent.fitted.cells import coslat, features_of, without_masks
 from dlatent.fitted.grid import (
@@ -281,7 +282,7 @@ def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") ->
         strict = named and labels is not None and labels.samples is not None
         if len(differ) and (strict or _tell(labels_of_rows, known)):
             row = int(differ[0])
-            theirs, ours = labels_of_rows[row : row + 1].tolist()[0], known[row : row + 1].tolist()[0]
+            theirs, ours = printable(labels_of_rows[row]), printable(known[row])
             mend = f"y = y.sel({dim}=X[{dim!r}])" if named else "y = y.loc[X.index]"
             raise DataError(
                 f"row {row}: the {what} are labelled {theirs!r}, the data {ours!r}; align them first, for example "

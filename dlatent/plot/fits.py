@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import ndtri
 
-from dlatent.containers import plain_numbers, without_mask
+from dlatent.containers import plain_numbers, printable, without_mask
 from dlatent.plot.axes import axes_or_new, component_variances, dataset_of, labelled, probability, variable
 
 if TYPE_CHECKING:
@@ -320,6 +320,6 @@ def _feature(X: Any, feature: int | Mapping[str, int]) -> xr.DataArray:
     for dim, at in place.items():
         if not 0 <= at < data.sizes[dim]:
             raise ValueError(f"feature is {at}; the data have {data.sizes[dim]}, counted from 0")
-    names = [f"{dim} {data.coords[dim].values[at] if dim in data.coords else at}" for dim, at in place.items()]
+    names = [f"{dim} {printable(data[dim].values[at]) if dim in data.coords else at}" for dim, at in place.items()]
     column = data.isel(place, drop=True).rename(", ".join(names))
     return column.copy(data=plain_numbers(column.data, "X"))

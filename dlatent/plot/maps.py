@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.containers import without_mask
+from dlatent.containers import printable, without_mask
 from dlatent.plot.axes import axes_or_new, feature_dims, labelled, probability, variable
 
 if TYPE_CHECKING:
@@ -238,8 +238,10 @@ def _column(array: xr.DataArray, component: int) -> tuple[npt.NDArray[Any], npt.
     column, dims = array.isel(component=component, drop=True), feature_dims(array)
     if len(dims) == 1:
         (features,) = dims
-        return column.values, array.coords[features].values if features in array.coords else np.arange(column.size)
-    labels = [array.coords[dim].values if dim in array.coords else np.arange(array.sizes[dim]) for dim in dims]
+        if features not in array.coords:
+            return column.values, np.arange(column.size)
+        return column.values, np.array(printable(array.coords[features].values), dtype=object)
+    labels = [printable(array[dim].values) for dim in dims]
     names = [" ".join(map(str, cell)) for cell in product(*labels)]
     good = ~np.isnan(column.values.ravel())
     return column.values.ravel()[good], np.array(names, dtype=object)[good]

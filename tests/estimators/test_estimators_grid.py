@@ -644,3 +644,49 @@ def test_means_of_a_mixture_lie_over_the_dimensions_of_the_samples():
     assert found.dims == ("member", "time", "cell")
     expected = plain.inverse_transform(plain.transform(STACKED), plain.predict(STACKED))
     np.testing.assert_array_equal(found.values.reshape(expected.shape), expected)
+
+
+def test_scores_say_what_they_are_and_in_which_units():
+    model = PPCA(2).fit(X, dim="time")
+    assert model.transform(X).attrs == {"long_name": "scores of temperature", "units": "K"}
+    assert model.posterior(X)["scores"].attrs["units"] == "K"
+    assert model.set_params(whiten=True).transform(X).attrs == {"long_name": "scores of temperature"}
+    for other in (PPCA(2, scale="spread"), FactorAnalysis(2)):
+        assert other.fit(X, dim="time").transform(X.drop_attrs()).attrs == {"long_name": "scores of temperature"}
+    assert PPCA(2).fit(xr.DataArray(X2)).transform(xr.DataArray(X2)).attrs == {}
+
+
+BY_DAY = xr.DataArray(
+    MATRIX[:, :6],
+    dims=("place", "time"),
+    coords={
+        "time": pd.date_range("2001-01-30", periods=6, freq="D"),
+        "place": pd.date_range("1990", periods=T, freq="h"),
+    },
+    name="sst",
+)
+
+
+def test_dates_are_printed_as_dates():
+    days = {f"2001-01-{day}" for day in (30, 31)} | {f"2001-02-0{day}" for day in (1, 2, 3, 4)}
+    named = PPCA(2).fit(BY_DAY)._summary()["components"][0]["largest"]
+    assert {each["feature"] for each in named} == days
+    over = BY_DAY.expand_dims(level=[5]).transpose("place", "level", "time")
+    named = PPCA(2).fit(over, dim="place")._summary()["components"][0]["largest"]
+    assert {each["feature"] for each in named} == {f"level=5 time={day}" for day in days}
+    with pytest.raises(DataError, match=r"'time' is 2001-02-04 at position 0, where .* fitted to 2001-01-30;"):
+        PPCA(2).fit(over, dim="place").transform(over[..., ::-1])
+    late = xr.DataArray(np.arange(float(T)), dims="place", coords={"place": BY_DAY["place"] + pd.Timedelta("1h")})
+    with pytest.raises(DataError, match="labelled '1990-01-01T01:00:00', the data '1990-01-01'"):
+        SupervisedPPCA(2, target_type="regression").fit(BY_DAY, late)
+
+
+def test_pictures_name_features_by_their_dates():
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+    from dlatent import plot
+
+    model = PPCA(2, missing="nan").fit(BY_DAY)
+    ticks = plot.loadings(model).get_yticklabels()
+    assert "2001-01-30" in [tick.get_text() for tick in ticks]
+    assert plot.imputation(model, BY_DAY, 2).get_ylabel() == "time 2001-02-01"
+    pyplot.close("all")
