@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PlotError(DlatentError, ImportError):
-    """matplotlib is not installed."""
+    """matplotlib is not installed, or cartopy for a map with coastlines."""
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
@@ -30,6 +30,24 @@ def axes_or_new(ax: Axes | None) -> Axes:
     except ImportError as error:
         raise PlotError("pictures need matplotlib; install it with: pip install matplotlib") from error
     return pyplot.subplots(layout="constrained")[1]
+
+
+def map_axes(ax: Axes | None) -> Any:
+    """The axes given, or those of a new figure with longitude and latitude as they are, which can draw coastlines.
+
+    Errors: PlotError where cartopy is not installed; ValueError for axes without a projection.
+    """
+    if ax is not None and not hasattr(ax, "coastlines"):
+        raise ValueError("coastlines need axes with a projection, as plt.axes(projection=cartopy.crs.Robinson())")
+    try:
+        from cartopy import crs
+    except ImportError as error:
+        raise PlotError("coastlines need cartopy; install it with: pip install cartopy") from error
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    return pyplot.figure(layout="constrained").add_subplot(projection=crs.PlateCarree())
 
 
 def labelled(axes: Axes, across: str, upwards: str, *, whole_numbers: bool = False, legend: bool = False) -> Axes:

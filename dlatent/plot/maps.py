@@ -13,7 +13,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.containers import printable, without_mask
-from dlatent.plot.axes import axes_or_new, feature_dims, labelled, probability, variable
+from dlatent.plot.axes import axes_or_new, feature_dims, labelled, map_axes, probability, variable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,7 +113,12 @@ def loadings(result: Any, component: int = 0, *, top: int = 15, ax: Axes | None 
 
 
 def loadings_map(
-    result: Any, component: int = 0, *, shape: tuple[int, int] | None = None, ax: Axes | None = None
+    result: Any,
+    component: int = 0,
+    *,
+    shape: tuple[int, int] | None = None,
+    coastlines: bool = False,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw the loadings of one component where the features lie: a map of a field, or an image.
 
@@ -126,8 +131,11 @@ def loadings_map(
         The component to draw, by position.
     shape : tuple of int, optional
         Rows and columns of an image, row by row, where the features are one dimension.
+    coastlines : bool, default False
+        Draw coastlines, where the features lie over longitude and latitude in degrees.  That needs cartopy, which
+        fetches them from the network the first time.
     ax : Axes, optional
-        Axes to draw on; new ones by default.
+        Axes to draw on; new ones by default.  They may have a projection of cartopy.
 
     Returns
     -------
@@ -137,7 +145,8 @@ def loadings_map(
     Raises
     ------
     ValueError
-        Where the features are not over two dimensions, or there is no such component.
+        Where the features are not over two dimensions, there is no such component, or coastlines are asked for on
+        axes without a projection.
     """
     values = variable(result, "loadings")
     _check_component(values, component)
@@ -151,11 +160,20 @@ def loadings_map(
             f"the features have the dimensions {feature_dims(values)}; a map has two: give the shape of an image, or "
             "fit an array with two dimensions beside that of the samples"
         )
-    axes = axes_or_new(ax)
+    axes: Axes = map_axes(ax) if coastlines else axes_or_new(ax)
     axes.set_facecolor("0.85")
     most = float(np.abs(one).max())
     units = f" ({one.attrs['units']})" if "units" in one.attrs else ""
-    one.plot.pcolormesh(ax=axes, vmin=-most, vmax=most, cmap="RdBu_r", cbar_kwargs={"label": f"loading{units}"})
+    colours: dict[str, Any] = {"vmin": -most, "vmax": most, "cmap": "RdBu_r"}
+    geographic: Any = axes
+    if hasattr(axes, "coastlines"):
+        from cartopy import crs
+
+        colours["transform"] = crs.PlateCarree()
+        one = one.T if str(one.dims[0]).lower().startswith("lon") else one
+    one.plot.pcolormesh(ax=axes, cbar_kwargs={"label": f"loading{units}"}, **colours)
+    if coastlines:
+        geographic.coastlines(linewidth=0.6, color="0.3")
     if shape is not None:
         axes.invert_yaxis()
         axes.set_aspect("equal")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib import pyplot
 from matplotlib.collections import EllipseCollection, QuadMesh
 
 import dlatent
-from dlatent import plot
+from dlatent import PPCA, plot
 
 
 def points(axes) -> dict[str, np.ndarray]:
@@ -184,3 +187,39 @@ def test_of_features_that_go_together_a_biplot_names_one() -> None:
     model = dlatent.PPCA(2).fit(X)
     axes = plot.biplot(model, model.transform(X), top=4)
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["a", "d"]
+
+
+def over_longitude():
+    rng = np.random.default_rng(2)
+    coords = {"lat": np.linspace(-60.0, 60.0, 5), "lon": np.arange(0.0, 360.0, 45.0)}
+    field = xr.DataArray(rng.normal(size=(30, 5, 8)), dims=("time", "lat", "lon"), coords=coords)
+    return PPCA(2).fit(field, dim="time")
+
+
+def test_a_map_has_coastlines():
+    """Nothing is drawn, so that nothing is fetched."""
+    crs = pytest.importorskip("cartopy.crs", reason="cartopy is not installed")
+    axes = plot.loadings_map(over_longitude(), coastlines=True)
+    assert isinstance(axes.projection, crs.PlateCarree)
+    assert [type(one).__name__ for one in axes.get_children()].count("FeatureArtist") == 1
+    mesh = axes.collections[0]
+    loadings = over_longitude().result_["loadings"][..., 0].values
+    np.testing.assert_array_equal(np.ravel(mesh.get_array()), loadings.ravel())
+    round_earth = pyplot.axes(projection=crs.Orthographic())
+    assert (
+        plot.loadings_map(over_longitude().result_.transpose("component", "lon", "lat", ...), ax=round_earth)
+        is round_earth
+    )
+    assert "FeatureArtist" not in [type(one).__name__ for one in round_earth.get_children()]
+    assert abs(round_earth.dataLim.x1) > 1e6  # metres of the projection, not degrees
+
+
+def test_coastlines_need_a_projection():
+    with pytest.raises(ValueError, match=r"plt\.axes\(projection="):
+        plot.loadings_map(over_longitude(), coastlines=True, ax=pyplot.subplots()[1])
+
+
+@pytest.mark.skipif(find_spec("cartopy") is not None, reason="cartopy is installed")
+def test_coastlines_without_cartopy_say_what_to_install():
+    with pytest.raises(plot.PlotError, match="pip install cartopy"):
+        plot.loadings_map(over_longitude(), coastlines=True)
