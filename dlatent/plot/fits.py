@@ -287,13 +287,15 @@ def reconstruction(
     Raises
     ------
     ValueError
-        Where `level` is no probability.
+        Where `level` is no probability, or `truth` has another shape.
     """
     width = _width(level)
     means, variances = model.reconstruct(X, from_view, to_view, return_variance=True)
     mean = np.asarray(means)[:, feature]
     variance = np.broadcast_to(np.asarray(variances), np.shape(means))[:, feature]
     x = np.arange(len(mean)) if truth is None else plain_numbers(truth, "truth").astype(np.float64)
+    if x.shape != mean.shape:
+        raise ValueError(f"truth has the shape {x.shape}, and the feature {mean.shape}; give truth[:, {feature}]")
     axes = axes_or_new(ax)
     half = width * np.sqrt(variance)
     axes.errorbar(x, mean, yerr=half, label=f"from {from_view}, with {level:.0%} interval", **BARS)

@@ -88,3 +88,5 @@ def test_a_view_from_another(data) -> None:
     np.testing.assert_allclose(intervals(axes), np.column_stack([truth, mean - half, mean + half]), rtol=1e-6)
     np.testing.assert_array_equal(axes.lines[1].get_xdata(), axes.lines[1].get_ydata())
     np.testing.assert_array_equal(intervals(plot.reconstruction(model, new, "image", "sound", 2))[:, 0], np.arange(20))
+    with pytest.raises(ValueError, match=r"give truth\[:, 2\]"):
+        plot.reconstruction(model, new, "image", "sound", 2, truth=data.values[:20, 7:])
