@@ -55,18 +55,24 @@ def curves(lines: Mapping[str, Mapping[str, Sequence[float]]], path: Path, title
 
 
 def growing(
-    lines: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]], path: Path, title: str, across: str
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]],
+    path: Path,
+    title: str,
+    across: str,
+    ups: tuple[str, str] = ("passes", "seconds per pass"),
+    *,
+    linear: bool = True,
 ) -> Path:
-    """Passes, and seconds of a pass, against a size, on logarithmic axes; one line for each name."""
+    """Two numbers against a size, on logarithmic axes; the first where it is `linear` not.  A line for each name."""
     figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
     for name, (places, *values) in lines.items():
         for panel, own in zip(panels, values, strict=True):
             panel.plot(places, own, label=name, marker="o", markersize=4)
-    for panel, up in zip(panels, ("passes", "seconds per pass"), strict=True):
-        panel.set(xscale="log", xlabel=across, ylabel=up)
+    for panel, up in zip(panels, ups, strict=True):
+        panel.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylim(bottom=0.0)
-    panels[1].set_yscale("log")
+    if linear:
+        panels[0].set(yscale="linear", ylim=(0.0, None))
     panels[1].legend(frameon=False, fontsize=8)
     figure.suptitle(title)
     return _saved(figure, path)

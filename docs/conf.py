@@ -2,6 +2,8 @@
 
 import base64
 import json
+import logging
+import os
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,29 @@ author = "the dlatent contributors"
 copyright = "the dlatent contributors"
 release = version = installed_version("dlatent")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "matplotlib.sphinxext.plot_directive",
+]
+if os.environ.get("READTHEDOCS"):  # elsewhere the pages are built without the network
+    extensions.append("sphinx.ext.intersphinx")
+intersphinx_mapping = {
+    name: (f"{place}/", None)
+    for name, place in {
+        "python": "https://docs.python.org/3",
+        "numpy": "https://numpy.org/doc/stable",
+        "scipy": "https://docs.scipy.org/doc/scipy",
+        "sklearn": "https://scikit-learn.org/stable",
+        "dask": "https://docs.dask.org/en/stable",
+        "distributed": "https://distributed.dask.org/en/stable",
+        "xarray": "https://docs.xarray.dev/en/stable",
+        "zarr": "https://zarr.readthedocs.io/en/stable",
+        "matplotlib": "https://matplotlib.org/stable",
+    }.items()
+}
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}  # autosummary writes the second
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates"]
@@ -38,8 +62,15 @@ napoleon_custom_sections = [("Attributes", "params_style")]
 # MathML is set by every browser itself: without the network, without scripts.
 html_math_renderer = "mathml"
 
+# The gallery, whose fits say nothing of their passes.
+logging.getLogger("dlatent").setLevel(logging.WARNING)
+plot_include_source = True
+plot_html_show_source_link = plot_html_show_formats = False
+plot_formats = [("png", 110)]
+
 html_theme = "furo"
-html_title = "dlatent"
+html_title = f"dlatent {release}"
+html_extra_path = ["llms.txt"]
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["dlatent.css"]

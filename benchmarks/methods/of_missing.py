@@ -91,6 +91,17 @@ def ppca_package(folder: Path, scale: float, n_components: int, *, complete: boo
     return _row(watch, loadings.T if complete else packed(loadings, model.means, noise * model.stds**2))
 
 
+def ppca_rs(folder: Path, scale: float, n_components: int) -> Row:
+    """The package `ppca_rs`, written in Rust: its ten iterations of exact EM."""
+    from ppca_rs import Dataset, PPCATrainer
+
+    with Stopwatch() as watch:
+        data = np.asarray(load(path_of(folder)), dtype=np.float64)
+        model = PPCATrainer(Dataset(data)).train(state_size=n_components, quiet=True)
+    mean, noise = np.asarray(model.mean).ravel(), float(model.isotropic_noise) ** 2
+    return _row(watch, packed(np.asarray(model.transform), mean, noise))
+
+
 def pyppca_package(folder: Path, scale: float, n_components: int, *, complete: bool = False) -> Row:
     """The package `pyppca`, after Verbeek: a factorised approximation of the posterior."""
     import pyppca

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +35,31 @@ def test_the_first_code_fills_in_and_guesses(monkeypatch: pytest.MonkeyPatch, tm
     assert np.mean(names["guessed"][unseen] == digits[unseen]) > 0.7
 
 
+@pytest.mark.slow
+def test_its_commands_run_one_after_the_other(tmp_path: Path) -> None:
+    section = README.partition("## From the command line")[2]
+    commands = re.search(r"```bash\n(.*?)```", section, flags=re.DOTALL)[1]
+    program = shlex.quote(sys.executable)
+    shell = f'set -e\npython() {{ {program} "$@"; }}\ndlatent() {{ {program} -m dlatent.cli.main "$@"; }}\n{commands}'
+    subprocess.run(["bash", "-c", shell], cwd=tmp_path, check=True, timeout=300)
+    guessed, true = (
+        np.loadtxt(tmp_path / name, delimiter=",", skiprows=1)[:, -1] for name in ("guesses.csv", "digits.csv")
+    )
+    assert np.mean(guessed == true) > 0.9
+    assert matplotlib.image.imread(tmp_path / "scores.png").std() > 0.1
+
+
 def test_its_pictures_and_pages_are_there() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     assert len(links) > 8
     assert [link for link in links if not (ROOT / link).exists()] == []
     picture = matplotlib.image.imread(ROOT / "docs" / "images" / "digits.png")
     assert picture.std() > 0.1
+
+
+def test_the_pages_for_language_models_are_there() -> None:
+    text = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\.html\)", text)
+    pages = [ROOT / "docs" / f"{link}{ending}" for link in links for ending in (".md", ".rst")]
+    assert len(links) > 20
+    assert sum(page.exists() for page in pages) == len(links)
