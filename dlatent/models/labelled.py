@@ -35,6 +35,9 @@ from dlatent.stores.schema import dimension
 ROW_RESULTS = ("component", "target")
 """Dimensions of results that have a row for each sample."""
 
+VARIABLE = "variable"
+"""The dimension along which the variables of a Dataset lie."""
+
 
 @dataclass(frozen=True)
 class Unwrapped:
@@ -62,9 +65,12 @@ def unwrap(data: Any, *, dim: SampleDims = None, weights: CellWeights = None, kn
         data = _opened(data)
     data = as_frame(data)
     if isinstance(data, xr.DataTree):
-        raise DataError("a DataTree has many tables; give the Dataset of one of its nodes, as tree[path].to_dataset()")
+        raise DataError(
+            "a DataTree has many tables, the views of a CorrespondencePPCA; give another model one of its nodes, as "
+            "tree[path]"
+        )
     if isinstance(data, xr.Dataset):
-        data = _only_variable(data, dim, known)
+        data = _field(data, dim, known)
     if isinstance(data, xr.DataArray):
         return replace(_unwrap_array(data, dim, weights, known), places=places)
     _require_unlabelled(data, dim, weights, known)
@@ -186,20 +192,36 @@ def _require_unlabelled(data: Any, dim: SampleDims, weights: Any, known: Grid | 
         raise DataError("the model was fitted with weights of the features; give new data as a DataArray, too")
 
 
-def _only_variable(data: xr.Dataset, dim: SampleDims, known: Grid | None) -> xr.DataArray:
-    """The variable of a Dataset that is meant. Raises DataError where there are none or several."""
-    numbers = {str(name): v for name, v in data.data_vars.items() if v.dtype.kind in "fiub"}
-    wanted = {*_named(dim)} if known is None else {*known.dims}
-    names = [name for name, v in numbers.items() if wanted and wanted < {*map(_input_name, v.dims)}]
-    kind = f"variables over {', '.join(map(repr, sorted(wanted)))} and other dimensions"
-    if not wanted or (known is not None and known.plain and not names):
-        names, kind = [name for name, v in numbers.items() if v.ndim == 2], "two-dimensional variables"
-    if len(names) != 1:
+def _field(data: xr.Dataset, dim: SampleDims, known: Grid | None) -> xr.DataArray:
+    """The variable of a Dataset that is meant, or several over the same dimensions as one array, the last of whose
+    dimensions is `VARIABLE`.
+
+    Raises DataError where there are none, or several over different dimensions.
+    """
+    numbers = {str(name): each for name, each in data.data_vars.items() if each.dtype.kind in "fiub"}
+    if known is not None and VARIABLE in known.coords and VARIABLE not in data.dims:
+        names = [str(name) for name in known.coords[VARIABLE].values]
+        if lacking := [name for name in names if name not in numbers]:
+            raise DataError(f"the Dataset lacks the variable {lacking[0]!r}; the model was fitted to {names}")
+    else:
+        wanted = {*_named(dim)} if known is None else {*known.dims}
+        names = [name for name, each in numbers.items() if wanted and wanted < {*map(_input_name, each.dims)}]
+        if not wanted or (known is not None and known.plain and not names):
+            names = [name for name, each in numbers.items() if each.ndim == 2]
+        if not names and known is None:  # the columns of a table
+            names = [name for name, each in numbers.items() if each.ndim == 1 and wanted <= {*each.dims}]
+    if len(names) == 1:
+        return numbers[names[0]]
+    dims = {frozenset(numbers[name].dims) for name in names}
+    unclear = dim is None and known is None and any(len(each) > 1 for each in dims)  # along which the samples lie
+    if unclear or len(dims) != 1 or VARIABLE in data.dims:
         raise DataError(
-            f"the Dataset has {len(names)} {kind} {names}; pass one of "
-            "them, as ds[name]" + ("" if dim or known else ", and for more dimensions that of the samples as dim=…")
+            f"the Dataset has {len(names)} variables that may be meant, {names}; pass one of them, as ds[name], or "
+            "several over the same dimensions, with that of the samples as dim=…"
         )
-    return data[names[0]]
+    for name in names:
+        require_decoded(data[name])
+    return data[names].to_dataarray(VARIABLE).transpose(..., VARIABLE)
 
 
 def _unwrapped(data: xr.DataArray, rows: tuple[str, ...], grid: Grid) -> Unwrapped:
@@ -218,9 +240,18 @@ def _unwrapped(data: xr.DataArray, rows: tuple[str, ...], grid: Grid) -> Unwrapp
     return Unwrapped(flattened(turned, grid), labels, turned, lead=len(rows))
 
 
+READERS = {"collect": "collect_schema", "df": "fetchnumpy", "to_pandas": "column_names"}
+"""Methods that make a data frame of a lazy one of polars, a relation of DuckDB and a table of pyarrow, each with
+another by which its kind is known."""
+
+
 def as_frame(data: Any) -> Any:
-    """A table of pyarrow, which names its columns in a manner of its own, as a data frame; others pass."""
-    return data.to_pandas() if hasattr(data, "to_pandas") and hasattr(data, "column_names") else data
+    """What holds a table in a manner of its own, or reads it only when asked, as a data frame, and a node of a DataTree
+    that has no others below it as a Dataset; others pass."""
+    if isinstance(data, xr.DataTree) and not data.children:
+        return data.to_dataset()
+    read = (getattr(data, name) for name, mark in READERS.items() if hasattr(data, name) and hasattr(data, mark))
+    return next(read, lambda: data)()
 
 
 def is_frame(data: Any) -> bool:

@@ -1,0 +1,159 @@
+"""One fit from every container: the bits of NumPy, names that are kept and checked, and results of its own kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import dask.array as da
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+from anndata.experimental import read_lazy
+
+from dlatent import PPCA, CorrespondencePPCA
+from dlatent.errors import DataError
+
+N, D = 60, 6
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 2)) @ RNG.normal(size=(2, D)) + 0.2 * RNG.normal(size=(N, D))
+NAMES, ROWS = [f"gene{i}" for i in range(D)], [f"cell{i}" for i in range(N)]
+FRAME = pd.DataFrame(X, index=ROWS, columns=NAMES)
+
+
+def array(frame: pd.DataFrame) -> xr.DataArray:
+    coords = {"cell": frame.index.to_numpy(), "gene": frame.columns.to_numpy()}
+    return xr.DataArray(frame.to_numpy(), dims=("cell", "gene"), coords=coords, name="counts")
+
+
+def cells(frame: pd.DataFrame) -> anndata.AnnData:
+    return anndata.AnnData(frame.to_numpy(), obs=pd.DataFrame(index=frame.index), var=pd.DataFrame(index=frame.columns))
+
+
+def h5ad(frame: pd.DataFrame, folder: Path) -> Path:
+    cells(frame).write_h5ad(folder / "cells.h5ad")
+    return folder / "cells.h5ad"
+
+
+def relation(frame: pd.DataFrame, _: Path) -> Any:
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed here")
+    return duckdb.connect().from_arrow(pa.Table.from_pandas(frame, preserve_index=False))
+
+
+UNNAMED, TABLE, FIELD, LAZY = "NumPy without names", "NumPy", "xarray", "Dask"
+CONTAINERS: dict[str, tuple[str, Any]] = {
+    "NumPy": (UNNAMED, lambda frame, _: frame.to_numpy()),
+    "SciPy": (UNNAMED, lambda frame, _: sp.csr_array(frame.to_numpy())),
+    "Dask": (LAZY, lambda frame, _: da.from_array(frame.to_numpy(), chunks=(N, 2))),
+    "DataArray": (FIELD, lambda frame, _: array(frame)),
+    "Dataset": (FIELD, lambda frame, _: array(frame).to_dataset("gene")),
+    "node of a DataTree": (FIELD, lambda frame, _: xr.DataTree(array(frame).to_dataset("gene"))),
+    "AnnData": (TABLE, lambda frame, _: cells(frame)),
+    "AnnData backed": (TABLE, lambda frame, folder: anndata.read_h5ad(h5ad(frame, folder), backed="r")),
+    "AnnData lazy": (TABLE, lambda frame, folder: read_lazy(h5ad(frame, folder))),
+    "h5ad": (TABLE, h5ad),
+    "pandas": (TABLE, lambda frame, _: frame),
+    "polars": (TABLE, lambda frame, _: pl.from_pandas(frame)),
+    "polars lazy": (TABLE, lambda frame, _: pl.from_pandas(frame).lazy()),
+    "pyarrow": (TABLE, lambda frame, _: pa.Table.from_pandas(frame)),
+    "DuckDB": (TABLE, relation),
+}
+KINDS = {UNNAMED: np.ndarray, TABLE: np.ndarray, FIELD: xr.DataArray, LAZY: da.Array}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_gives_the_fit_of_its_numbers(container: str, tmp_path: Path) -> None:
+    kind, make = CONTAINERS[container]
+    data, plain = make(FRAME, tmp_path), PPCA(2).fit(X)
+    model = PPCA(2).fit(data)
+    scores = model.transform(data)
+    assert isinstance(scores, KINDS[kind])
+    if container == "SciPy":  # whose sums pass over what is not stored
+        np.testing.assert_allclose(model.components_, plain.components_, rtol=1e-12)
+        np.testing.assert_allclose(scores, plain.transform(X), rtol=1e-10)
+        assert model.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-14)
+        return
+    np.testing.assert_array_equal(model.components_, plain.components_)
+    assert model.log_likelihood_ == plain.log_likelihood_
+    np.testing.assert_array_equal(np.asarray(scores), plain.transform(X))
+    if kind == FIELD:
+        assert scores.dims == ("cell", "component")
+        assert scores["cell"].values.tolist() == ROWS
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_brings_its_names_and_has_them_checked(container: str, tmp_path: Path) -> None:
+    kind, make = CONTAINERS[container]
+    named, turned = PPCA(2).fit(FRAME), FRAME[NAMES[::-1]]
+    if kind in (UNNAMED, LAZY):
+        assert not hasattr(PPCA(2).fit(make(FRAME, tmp_path)), "feature_names_in_")
+        with pytest.warns(UserWarning, match="X does not have valid feature names"):
+            named.transform(make(turned, tmp_path))
+        return
+    model = PPCA(2).fit(make(FRAME, tmp_path))
+    assert model.feature_names_in_.tolist() == NAMES
+    with pytest.raises(DataError, match=r"must be in the same order"):
+        model.transform(turned)
+    if container in ("Dataset", "node of a DataTree"):  # whose variables have names and no order
+        np.testing.assert_array_equal(model.transform(make(turned, tmp_path)), model.transform(FRAME))
+        with pytest.raises(DataError, match="the Dataset lacks the variable 'gene0'"):
+            model.transform(make(FRAME[NAMES[1:]], tmp_path))
+        return
+    with pytest.raises(DataError, match=r"must be in the same order"):
+        named.transform(make(turned, tmp_path))
+
+
+FIELDS = xr.Dataset(
+    {
+        "wind": (("day", "lat", "lon"), RNG.normal(size=(40, 3, 2))),
+        "rain": (("lat", "lon", "day"), RNG.normal(size=(3, 2, 40))),
+        "name": ("day", [f"d{i}" for i in range(40)]),
+    },
+    coords={"lat": [10.0, 20.0, 30.0]},
+)
+STACKED = np.stack([FIELDS["wind"], FIELDS["rain"].transpose("day", ...)], axis=-1)
+
+
+def test_several_variables_are_one_field() -> None:
+    plain, model = PPCA(2).fit(STACKED.reshape(40, -1)), PPCA(2).fit(FIELDS, dim="day")
+    np.testing.assert_array_equal(model.components_, plain.components_)
+    assert model.result_["loadings"].dims == ("lat", "lon", "variable", "component")
+    assert model.result_["variable"].values.tolist() == ["wind", "rain"]
+    turned = FIELDS[["name", "rain", "wind"]].chunk(day=10)
+    scores = model.transform(turned)
+    assert isinstance(scores.data, da.Array)
+    np.testing.assert_array_equal(scores, plain.transform(STACKED.reshape(40, -1)))
+    back = model.inverse_transform(scores)
+    assert back.dims == ("day", "lat", "lon", "variable")
+    np.testing.assert_allclose(
+        back.sel(variable="rain").values.ravel(),
+        plain.inverse_transform(scores.values).reshape(STACKED.shape)[..., 1].ravel(),
+    )
+
+
+def test_variables_of_encoded_values_are_no_field() -> None:
+    encoded = FIELDS.assign(rain=FIELDS["rain"].assign_attrs(scale_factor=0.1))
+    with pytest.raises(DataError, match="encoded values"):
+        PPCA(2).fit(encoded, dim="day")
+
+
+CORRESPONDENCE = np.tile(np.arange(N)[:, None], 2)
+PARTS = {"rna": FRAME[NAMES[:4]], "protein": FRAME[NAMES[4:]]}
+VIEWS = CorrespondencePPCA(1).fit(
+    {name: part.to_numpy() for name, part in PARTS.items()}, correspondence=CORRESPONDENCE
+)
+
+
+def test_the_nodes_of_a_tree_are_views() -> None:
+    tree = xr.DataTree.from_dict({name: array(part).to_dataset("gene") for name, part in PARTS.items()})
+    for how in ({"correspondence": CORRESPONDENCE}, {"on": "cell"}):
+        model = CorrespondencePPCA(1).fit(tree, **how)
+        assert model.log_likelihood_ == VIEWS.log_likelihood_
+        assert model.feature_names_in_["protein"].tolist() == NAMES[4:]
+        assert model.transform(tree, **how).dims == ("sample", "component")
+        assert model.transform({"rna": tree["rna"]}).dims == ("cell", "component")
