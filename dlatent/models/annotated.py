@@ -1,24 +1,26 @@
-"""Results put into an AnnData in place, as scanpy does."""
+"""Results put into an AnnData or a MuData in place, as scanpy does."""
 
 from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import AxisLabels
+from dlatent.arrays import AxisLabels, DataSource
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models.docstrings import described
 from dlatent.models.graph_ppca import GraphPPCA
 from dlatent.models.inputs import Annotated, TargetsLike
+from dlatent.models.joint_views import by_observations
 from dlatent.models.labelled import plain_rows
 from dlatent.stores.open import annotated_matrix, open_data
-from dlatent.stores.places import is_annotated
+from dlatent.stores.places import is_annotated, is_multimodal
 
 Model = TypeVar("Model", bound=Any)
 
@@ -35,19 +37,21 @@ def annotate(
     client: Where = None,
     **options: object,
 ) -> Model:
-    """Fit a model to an AnnData and put the results into it, in place, as scanpy does.
+    """Fit a model to an AnnData or a MuData and put the results into it, in place, as scanpy does.
 
     `obsm["X_KEY"]` gets the scores (n_obs, K), `varm["KEY_loadings"]` the loadings (n_vars, K) where the model has any,
-    and `uns["KEY"]` the variances, the likelihood and the hyperparameters.
+    of a MuData that of each modality, and `uns["KEY"]` the variances, the likelihood and the hyperparameters.
 
     Parameters
     ----------
-    adata : AnnData
-        In memory, backed by a file, or lazy; a backed one is read piece by piece.
+    adata : AnnData or MuData
+        In memory, backed by a file, or lazy; a backed one is read piece by piece.  The modalities of a MuData are
+        views, which the names of observations join.
     model : estimator
-        A model of samples × features, as `PPCA(20)`; it is fitted.
+        A model of samples × features, as `PPCA(20)`, of a MuData one of views, as `CorrespondencePPCA(20)`; it is
+        fitted.
     layer : str, optional
-        Name of the layer to be fitted; by default `X`.
+        Name of the layer to be fitted, of each modality; by default `X`.
     mask_var : str or array of bool of shape (n_vars,), optional
         The variables to be fitted: a column of `var`, as "highly_variable", or booleans.  Loadings of the others are
         NaN.
@@ -66,7 +70,7 @@ def annotate(
     Raises
     ------
     DataError
-        For names that the AnnData does not have, and as `fit`.
+        For names that the AnnData or MuData does not have, and as `fit`.
 
     Examples
     --------
@@ -77,25 +81,35 @@ def annotate(
     >>> adata.obsm["X_ppca"].shape
     (50, 2)
     """
-    if not is_annotated(adata):
-        which = "; give one of its modalities, as mdata.mod[name]" if hasattr(adata, "mod") else ""
-        raise DataError(f"annotate takes an AnnData, not a {type(adata).__name__}{which}")
+    several = is_multimodal(adata)
+    if not several and not is_annotated(adata):
+        raise DataError(f"annotate takes an AnnData or a MuData, not a {type(adata).__name__}")
     if not hasattr(model, "get_params"):
         raise DataError(f"annotate takes a model, as PPCA(20), not a {type(model).__name__}")
-    mask = None if mask_var is None else _mask(adata, mask_var)
     data, fitted = cast(Any, adata), cast(Any, model)
-    matrix, labels = annotated_matrix(data, layer, mask)
-    source = replace(open_data(matrix), labels=labels)
+    if several and "correspondence" not in signature(fitted.transform).parameters:
+        raise DataError(
+            f"{type(model).__name__} has no scores of several views; give a model that has, as CorrespondencePPCA(20), "
+            "or one of the modalities, as mdata.mod[name]"
+        )
+    parts, sources, masks = dict(data.mod) if several else {"": data}, dict[str, DataSource](), dict[str, Any]()
+    for name, part in parts.items():
+        masks[name] = slice(None) if mask_var is None else _mask(part, mask_var)
+        matrix, labels = annotated_matrix(part, layer, None if mask_var is None else masks[name])
+        sources[name] = replace(open_data(matrix), labels=labels)
+    samples: Any = sources if several else sources[""]
     targets = {} if y is None else {"y": _column(data.obs, y, "obs") if isinstance(y, str) else y}
-    fitted.fit(source, **targets, client=client, **options)
+    joined = {"correspondence": by_observations(data)} if several else {}
+    fitted.fit(samples, **targets, **joined, client=client, **options)
     key = type(model).__name__.lower() if key is None else key
     edges = {"graph": options["graph"]} if isinstance(model, GraphPPCA) and "graph" in options else {}
-    data.obsm[f"X_{key}"] = fitted.transform(source, client=client, **edges)
-    result = model.result_
-    if "loadings" in result:
-        loadings = np.full((len(data.var_names), result.sizes["component"]), np.nan)
-        loadings[slice(None) if mask is None else mask] = result["loadings"].values
-        data.varm[f"{key}_loadings"] = loadings
+    data.obsm[f"X_{key}"] = np.asarray(fitted.transform(samples, client=client, **joined, **edges))
+    result, last = model.result_, 0
+    for name, part in parts.items() if "loadings" in result else ():
+        first, last = last, last + sources[name].shape[1]
+        loadings = np.full((len(part.var_names), result.sizes["component"]), np.nan)
+        loadings[masks[name]] = result["loadings"].values[first:last]
+        part.varm[f"{key}_loadings"] = loadings
     data.uns[key] = _told(model, layer, mask_var)
     return model
 

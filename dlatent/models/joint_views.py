@@ -19,10 +19,13 @@ from dlatent.models.inputs import Names, Pairing, Views
 from dlatent.models.labelled import as_frame, is_frame, open_input, plain_rows
 from dlatent.stores.joint import Table
 from dlatent.stores.label_files import read_labels
+from dlatent.stores.places import is_multimodal
 
 
 def named(views: Any) -> dict[str, Any]:
-    """Views by name: a mapping as it is, a sequence under the names "0", "1", …"""
+    """Views by name: a mapping as it is, the modalities of a MuData, a sequence under the names "0", "1", …"""
+    if is_multimodal(views):
+        views = views.mod
     if isinstance(views, Mapping):
         if not views or not all(isinstance(name, str) for name in views):
             raise DataError("views are given as a mapping from names to data; every name must be a text")
@@ -47,6 +50,8 @@ def joined_rows(
     """
     if isinstance(views, JointViews) and correspondence is None and on is None:
         correspondence = views.correspondence
+    if is_multimodal(views) and correspondence is None and on is None:
+        correspondence = by_observations(views)
     if (correspondence is None) == (on is None):
         raise DataError(
             "give either correspondence=… (pairs of rows, or a table with a column for each view) or on=… (the name of "
@@ -68,6 +73,22 @@ def joined_rows(
     table = np.vstack([listed, *rest])
     _check_connected(table, names)
     return table
+
+
+def by_observations(mdata: Any) -> Table:
+    """The rows of each modality of a MuData for each of its observations, in their order; −1 where it lacks one.
+
+    Errors: DataError for names of observations that are not unique.
+    """
+    columns = []
+    for name, modality in mdata.mod.items():
+        if not modality.obs_names.is_unique:
+            raise DataError(
+                f"names of observations are not unique in the modality {name!r}; make them so, with "
+                f"mdata.mod[{name!r}].obs_names_make_unique() and mdata.update()"
+            )
+        columns.append(modality.obs_names.get_indexer(mdata.obs_names))
+    return np.column_stack(columns)
 
 
 def _check_places(sources: Mapping[str, DataSource]) -> None:

@@ -118,6 +118,11 @@ def is_annotated(data: Any) -> bool:
     return all(hasattr(type(data), name) for name in ("X", "layers", "obs_names", "var_names", "obsm"))
 
 
+def is_multimodal(data: Any) -> bool:
+    """Whether the value behaves as a MuData."""
+    return all(hasattr(type(data), name) for name in ("mod", "obs_names", "obsm"))
+
+
 def _relation(output: str | os.PathLike[str], place: str, *, shared: bool = False) -> str | None:
     """How an output touches another place, in words, or (`shared`) lies in the store that the other is a part of; None
     where they are apart."""

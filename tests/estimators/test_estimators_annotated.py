@@ -113,7 +113,7 @@ def test_targets_graphs_and_models_without_loadings():
 
 
 REFUSED = {
-    "no AnnData": (lambda: annotate(COUNTS, PPCA(2)), "annotate takes an AnnData, not a ndarray"),
+    "no AnnData": (lambda: annotate(COUNTS, PPCA(2)), "annotate takes an AnnData or a MuData, not a ndarray"),
     "no layer": (lambda: annotate(cells(), PPCA(2), layer="raw"), r"no layer 'raw'; it has \['log'\]"),
     "no column": (lambda: annotate(cells(), PPCA(2), y="type"), "obs has no column 'type'; it has kind"),
     "no mask": (lambda: annotate(cells(), PPCA(2), mask_var=np.ones(3, bool)), "one truth value for each of the 9"),
@@ -174,5 +174,5 @@ def test_what_is_no_place_is_refused_at_every_door(tmp_path):
     for door in (PPCA(2).fit, model.transform, lambda own: GraphPPCA(2).fit(COUNTS, graph=own)):
         with pytest.raises(DataError, match=r"cannot read .* of type zarr\..*MemoryStore; give"):
             door(store)
-    with pytest.raises(DataError, match=r"not a Modalities; give one of its modalities, as mdata\.mod\[name\]"):
+    with pytest.raises(DataError, match=r"PPCA has no scores of several views.*mdata\.mod\[name\]"):
         annotate(Modalities(), PPCA(2))

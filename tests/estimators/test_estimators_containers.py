@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import xarray as xr
 from anndata.experimental import read_lazy
 
-from dlatent import PPCA, CorrespondencePPCA
+from dlatent import PPCA, CorrespondencePPCA, annotate
 from dlatent.errors import DataError
 
 N, D = 60, 6
@@ -157,3 +157,50 @@ def test_the_nodes_of_a_tree_are_views() -> None:
         assert model.feature_names_in_["protein"].tolist() == NAMES[4:]
         assert model.transform(tree, **how).dims == ("sample", "component")
         assert model.transform({"rna": tree["rna"]}).dims == ("cell", "component")
+
+
+def multimodal(keep: Any = slice(None)) -> Any:
+    mudata = pytest.importorskip("mudata", reason="mudata is not installed here")
+    with mudata.set_options(pull_on_update=False):
+        return mudata.MuData({"rna": cells(PARTS["rna"]), "protein": cells(PARTS["protein"].iloc[keep])})
+
+
+def test_the_modalities_of_a_MuData_are_views() -> None:
+    data = multimodal()
+    model = CorrespondencePPCA(1).fit(data)
+    assert model.log_likelihood_ == VIEWS.log_likelihood_
+    for name, part in PARTS.items():
+        np.testing.assert_array_equal(model.components_[name], VIEWS.components_[name])
+        assert model.feature_names_in_[name].tolist() == list(part)
+    scores = model.transform(data)
+    assert scores.dims == ("sample", "component")
+    other = data.copy()
+    other.mod["rna"] = other.mod["rna"][:, ::-1].copy()
+    with pytest.raises(DataError, match=r"(?s)view 'rna'.*must be in the same order"):
+        model.transform(other)
+
+
+def test_results_are_put_into_a_MuData(tmp_path: Path) -> None:
+    order = np.random.default_rng(1).permutation(N)[: N // 2]
+    data = multimodal(order)
+    model = annotate(data, CorrespondencePPCA(1), key="joint")
+    pairs = np.column_stack([order, np.arange(len(order))])
+    parts = {"rna": PARTS["rna"], "protein": PARTS["protein"].iloc[order]}
+    by_hand = CorrespondencePPCA(1).fit(parts, correspondence=pairs)
+    assert model.log_likelihood_ == pytest.approx(by_hand.log_likelihood_, rel=1e-12)
+    expected = by_hand.transform(parts, correspondence=pairs)
+    lines = data.obs_names.get_indexer(np.array(ROWS)[expected["row_rna"].values])
+    np.testing.assert_allclose(data.obsm["X_joint"][lines], expected, rtol=1e-6)
+    for name in parts:
+        np.testing.assert_array_equal(data[name].varm["joint_loadings"], model.components_[name].T)
+    data.write(tmp_path / "data.h5mu")
+    assert data.uns["joint"]["explained_variance_ratio"]["rna"].shape == (1,)
+
+
+def test_a_MuData_is_read_by_names_that_are_unique() -> None:
+    data = multimodal()
+    data.mod["rna"].obs_names = ["same"] * N
+    with pytest.raises(DataError, match="names of observations are not unique in the modality 'rna'"):
+        CorrespondencePPCA(1).fit(data)
+    with pytest.raises(DataError, match=r"PPCA has no scores of several views; .* as mdata\.mod\[name\]"):
+        annotate(data, PPCA(1))
