@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from dlatent.models.hyperparameters import COUNT_OR_AUTO, SHARED, model, paramet
 from dlatent.models.inputs import ScoresLike, Seed, require_order
 from dlatent.models.labelled import unwrap
 from dlatent.models.model import Model, attribute
+from dlatent.stores.lazy import is_dask_array
 
 NUMBER = replace(SHARED["n_components"], allowed=COUNT_OR_AUTO, kind='int or "auto"')
 COUNTED = "K, the number of latent variables; less than the number of samples, and at most that of features."
@@ -52,19 +54,19 @@ def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | 
     Returns
     -------
     array of shape (n_samples, n_features)
-        In units of the features.  A DataArray over the dimensions of the features where the fit had several of
-        them, and where it had a DataArray and `Z` is one.
+        In units of the features; lazy where `Z` is.  A DataArray over the dimensions of the features where the fit had
+        several of them, and where it had a DataArray and `Z` is one.
 
     Raises
     ------
     DataError
         For another number of components, or for their labels in another order.
     """
-    fitted, scores = self._model, latent(self, Z, self._model.component)
+    fitted, scores = self._model, latent(self, Z, self._model.component, lazy=True)
     loadings = fitted.loadings
     if not getattr(self, "whiten", True):
         loadings = loadings / np.where(fitted.lengths > 0.0, fitted.lengths, np.inf)
-    return over_features(np.asarray(scores @ loadings.T + fitted.mean), fitted.labels.known, Z)
+    return over_features(expected(scores, loadings, fitted.mean), fitted.labels.known, Z)
 
 
 @model
@@ -141,20 +143,34 @@ def drawn(fitted: Any, n_samples: int, random_state: Seed) -> Array:
     return rows if precision == 1.0 else np.asarray(p.mean + (rows - p.mean) / np.sqrt(precision))
 
 
-def latent(model: Model[Any], Z: ScoresLike, component: Any) -> npt.NDArray[Any]:
-    """Latent variables (n, K) that a user gives, in the order of the components.
+def latent(model: Model[Any], Z: ScoresLike, component: Any, *, lazy: bool = False) -> Any:
+    """Latent variables (n, K) that a user gives, in the order of the components; with `lazy` a Dask array stays one.
 
     Errors: DataError for another number of components, or for labels in another order.
     """
     rows = [str(dim) for dim in Z.dims[:-1]] if isinstance(Z, xr.DataArray) and Z.ndim > 2 else None
     unwrapped = unwrap(Z, dim=rows)
-    scores = refuse_mask(unwrapped.data, "Z")
+    scores = unwrapped.data if lazy and is_dask_array(unwrapped.data) else refuse_mask(unwrapped.data, "Z")
     if scores.ndim != 2 or scores.shape[1] != len(component):
         raise DataError(f"the scores have shape {scores.shape}; expected samples × {len(component)} components")
     if unwrapped.labels is not None:
         for names in (component, model.get_feature_names_out()):
             require_order(names, unwrapped.labels.features, "the labels of the components")
     return scores
+
+
+def expected(scores: Any, loadings: Array, mean: Array) -> Any:
+    """Wz + μ for each row z of the scores, NumPy or, for a Dask array, lazy."""
+    rows = partial(_expected, loadings=loadings, mean=mean)
+    if not is_dask_array(scores):
+        return rows(scores)
+    from dlatent.engine.lazy import map_chunks  # which only Dask arrays need
+
+    return map_chunks(scores, rows, len(mean))
+
+
+def _expected(scores: Any, loadings: Array, mean: Array) -> Array:
+    return np.asarray(scores @ loadings.T + mean)
 
 
 def covariance_of(fitted: Any, features: slice, other: slice | None = None) -> Array:

@@ -18,7 +18,7 @@ from dlatent.gaussian.dimension import free_numbers
 from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, TargetsLike, feature_names
 from dlatent.models.labelled import open_input, plain_rows
 from dlatent.models.map_rows import RowsRun, map_rows
-from dlatent.models.model import Model, attribute
+from dlatent.models.model import Model, TransformerMixin, attribute
 from dlatent.models.table import sample_weights
 
 
@@ -275,6 +275,20 @@ def n_parameters_(self: Model[Linear]) -> int:
     return free_numbers(features, components, len(self._model.noise.variance))
 
 
+class _Filled(TransformerMixin):
+    """Rows of all features as the result of a transformer of scikit-learn: in the container that the model's
+    `set_output` says, with the names of features, where they have some."""
+
+    def __init__(self, model: Model[Any], names: npt.NDArray[Any]) -> None:
+        self.names, self._sklearn_output_config = names, getattr(model, "_sklearn_output_config", {})
+
+    def transform(self, X: Data, values: Any) -> Any:
+        return values
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        return np.array([name if isinstance(name, str) else f"x{name}" for name in self.names], dtype=object)
+
+
 def filled(
     model: Model[Linear], X: Data, targets: Array | None, rows: RowFunction, name: str, power: int, run: RowsRun,
     **graph: Any,
@@ -285,7 +299,9 @@ def filled(
         raise DataError(
             "the rows of sparse data are too many to be filled in whole; predict_cells gives the cells that are wanted"
         )
-    return mapped(model, X, rows, name, run=run, targets=targets, holes=True, power=power, **axis, **graph)
+    values = mapped(model, X, rows, name, run=run, targets=targets, holes=True, power=power, **axis, **graph)
+    plain = isinstance(values, str) or values.ndim > 2  # a place, or features over several dimensions
+    return values if plain else _Filled(model, axis["names"]).transform(X, values)
 
 
 def impute(
@@ -308,7 +324,7 @@ def impute(
     Returns
     -------
     array of shape (n_samples, n_features), or str
-        In the kind of the input, or the path `out`.
+        In the kind of the input, or as `set_output` says, or the path `out`.
 
     Raises
     ------

@@ -24,7 +24,7 @@ from dlatent.gaussian.view_heads import expected_by
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.inputs import Data, Names, Pairing, PathLike, Rows, ScoresLike, Seed, TargetsLike, Views
-from dlatent.models.linear import covariance_of, drawn, latent
+from dlatent.models.linear import covariance_of, drawn, expected, latent
 from dlatent.models.map_rows import RowsRun
 from dlatent.models.row_methods import posterior_dataset
 from dlatent.models.views import Joint, JointSamples, Targets, mapped, new_samples, number_of, sets_of, view_names
@@ -293,8 +293,8 @@ def inverse_transform(self: Joint, Z: ScoresLike, view: str) -> npt.NDArray[Any]
         For an unknown view or another number of components.
     """
     fitted, number = self._model, number_of(self, view)
-    at, scores = fitted.specification.slices[number], latent(self, Z, fitted.component)
-    return over_features(np.asarray(scores @ fitted.loadings[at].T + fitted.mean[at]), fitted.labels.views[view], Z)
+    at, scores = fitted.specification.slices[number], latent(self, Z, fitted.component, lazy=True)
+    return over_features(expected(scores, fitted.loadings[at], fitted.mean[at]), fitted.labels.views[view], Z)
 
 
 def sample(self: Joint, n_samples: int = 1, *, random_state: Seed = None) -> dict[str, npt.NDArray[np.float64]]:

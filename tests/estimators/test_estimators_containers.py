@@ -129,6 +129,7 @@ def test_several_variables_are_one_field() -> None:
     assert isinstance(scores.data, da.Array)
     np.testing.assert_array_equal(scores, plain.transform(STACKED.reshape(40, -1)))
     back = model.inverse_transform(scores)
+    assert isinstance(back.data, da.Array)
     assert back.dims == ("day", "lat", "lon", "variable")
     np.testing.assert_allclose(
         back.sel(variable="rain").values.ravel(),
@@ -204,3 +205,38 @@ def test_a_MuData_is_read_by_names_that_are_unique() -> None:
         CorrespondencePPCA(1).fit(data)
     with pytest.raises(DataError, match=r"PPCA has no scores of several views; .* as mdata\.mod\[name\]"):
         annotate(data, PPCA(1))
+
+
+HOLES = FRAME.mask(np.random.default_rng(2).random((N, D)) < 0.1)
+
+
+@pytest.mark.parametrize("method", ["impute", "impute_variance"])
+def test_filled_rows_have_the_container_that_was_asked_for(method: str) -> None:
+    model = PPCA(2, missing="nan").fit(HOLES)
+    plain = getattr(model, method)(HOLES)
+    assert type(plain) is np.ndarray
+    frame = getattr(model.set_output(transform="pandas"), method)(HOLES)
+    pd.testing.assert_frame_equal(frame, pd.DataFrame(plain, index=ROWS, columns=NAMES))
+    polars = getattr(model.set_output(transform="polars"), method)(pl.from_pandas(HOLES))
+    assert isinstance(polars, pl.DataFrame)
+    assert polars.columns == NAMES
+    unnamed = PPCA(2, missing="nan").fit(HOLES.to_numpy()).set_output(transform="pandas")
+    assert list(getattr(unnamed, method)(HOLES.to_numpy())) == [f"x{i}" for i in range(D)]
+
+
+def test_the_features_of_lazy_scores_are_lazy() -> None:
+    model = PPCA(2).fit(FRAME)
+    views = CorrespondencePPCA(1).fit(PARTS, correspondence=CORRESPONDENCE)
+    scores = RNG.normal(size=(N, 2))
+    lazy = da.from_array(scores, chunks=(13, 1))
+    for whiten in (True, False):
+        model.whiten = whiten
+        back = model.inverse_transform(lazy)
+        assert isinstance(back, da.Array)
+        assert back.chunks[0] == lazy.chunks[0]
+        np.testing.assert_allclose(back.compute(), model.inverse_transform(scores), rtol=1e-13)
+    back = views.inverse_transform(lazy[:, :1], "protein")
+    assert isinstance(back, da.Array)
+    np.testing.assert_allclose(back.compute(), views.inverse_transform(scores[:, :1], "protein"), rtol=1e-13)
+    with pytest.raises(DataError, match=r"the scores have shape \(60, 1\); expected samples × 2 components"):
+        model.inverse_transform(lazy[:, :1])
