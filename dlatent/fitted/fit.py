@@ -23,13 +23,12 @@ from dlatent.gaussian.moments import Moments
 from dlatent.operators.kernels import NUMBERS
 from dlatent.solvers.plan import size
 from dlatent.solvers.solver import Iteration
-from dlatent.stores.location import zarr_location
+from dlatent.stores.location import Place, zarr_location
 from dlatent.stores.places import read_places, require_apart
 from dlatent.stores.schema import GRID, Variable
 
 INITIAL_MEAN = "initial mean"
 """The name of the pass that is not counted as one."""
-PathLike = str | os.PathLike[str]
 TOP = 6
 """Features named for each component: those with the largest loadings."""
 SHOWN = 8
@@ -105,7 +104,7 @@ def passes_of(fit: Fit) -> int:
     return sum(record.name != INITIAL_MEAN for record in fit.report.passes)
 
 
-def save(path: PathLike, kind: str, parameters: dict[str, Any], fit: Fit, *, overwrite: bool) -> None:
+def save(path: Place, kind: str, parameters: dict[str, Any], fit: Fit, *, overwrite: bool) -> None:
     """Write the fit of a kind of model with these hyperparameters, whole or not at all.
 
     Errors: StoreError as `results.save`, and where the place is that of what the model was fitted to.
@@ -129,7 +128,7 @@ def _plain(value: Any) -> Any:
     return masked(value) if isinstance(value, str) else value
 
 
-def from_saved(path: PathLike, variables: dict[str, Variable], attributes: Any) -> Fit:
+def from_saved(path: Place, variables: dict[str, Variable], attributes: Any) -> Fit:
     """The fit that was kept as these at a place.  Errors: any, for what no fit leaves."""
     values = {name: variable.values for name, variable in variables.items()}
     fit = stored.from_saved(Fit, values, attributes)

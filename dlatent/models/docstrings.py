@@ -124,12 +124,12 @@ SHARED = entries(
         after the other.
     callbacks : sequence of Callback, optional
         Hear how the fit goes on.
-    checkpoint : path or URL, optional
+    checkpoint : path, URL or store of Zarr, optional
         Directory that gets the result of every pass.  It stays until you remove it.
     resume : bool, default False
         Go on from where an interrupted call with the same arguments has stopped.  The result is the same to the last
         bit.
-    out : path or URL, optional
+    out : path, URL or store of Zarr, optional
         A Zarr store to write the result to, instead of memory.
     overwrite : bool, default False
         Replace the store `out` if there is one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import xarray as xr
 from dlatent.arrays import DataSource, Features, Graph, Grid
 from dlatent.errors import DataError, number_of
 from dlatent.gaussian.views import first_bad_entry
+from dlatent.stores.location import Place
 
 if TYPE_CHECKING:
     from dlatent.engine.lazy import Lazy
@@ -61,8 +61,8 @@ class Network(Protocol):
         """Names of the nodes."""
 
 
-PathLike: TypeAlias = "str | os.PathLike[str]"
-"""A path, or an fsspec URL."""
+PathLike: TypeAlias = Place
+"""A path, an fsspec URL, or an open store of Zarr."""
 Matrix: TypeAlias = "npt.NDArray[Any] | sp.sparray | sp.spmatrix | Lazy | Frame"
 """A matrix that lies in memory, or a Dask array."""
 Data: TypeAlias = "Matrix | Annotated | xr.DataArray | xr.Dataset | Node | DataSource | PathLike"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from dlatent.models.inputs import Names, Pairing, Views
 from dlatent.models.labelled import as_frame, is_frame, open_input, plain_rows
 from dlatent.stores.joint import Table
 from dlatent.stores.label_files import read_labels
+from dlatent.stores.location import is_place
 from dlatent.stores.places import is_multimodal
 
 
@@ -210,7 +210,7 @@ def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Any:
             return data[on]
     if source.labels.samples is not None and on in (source.labels.dims[0], "index"):
         return source.labels.samples
-    if isinstance(data, (str, os.PathLike)):
+    if is_place(data):
         return read_labels(data, on)
     raise DataError(
         f"view {name!r} is a {source.description} without labels {on!r}; give on={{{name!r}: labels, …}}, or "

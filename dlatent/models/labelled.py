@@ -26,8 +26,8 @@ from dlatent.fitted.grid import (
     units,
     unstacked_rows,
 )
-from dlatent.models.inputs import CellWeights, Data, Rows, SampleDims
-from dlatent.stores.location import local_path
+from dlatent.models.inputs import CellWeights, Data, PathLike, Rows, SampleDims
+from dlatent.stores.location import is_place, local_path, place_text
 from dlatent.stores.open import open_data
 from dlatent.stores.places import read_places
 from dlatent.stores.schema import dimension
@@ -61,7 +61,7 @@ def unwrap(data: Any, *, dim: SampleDims = None, weights: CellWeights = None, kn
     or a data frame of which some columns only are named by texts.
     """
     places = read_places(data)  # before xarray has loaded them
-    if isinstance(data, str | os.PathLike) and (dim is not None or (known is not None and not known.plain)):
+    if is_place(data) and (dim is not None or (known is not None and not known.plain)):
         data = _opened(data)
     data = as_frame(data)
     if isinstance(data, xr.DataTree):
@@ -161,23 +161,23 @@ def _input_name(dim: Any) -> Any:
     return "input_sample" if dim == "sample" else dimension(dim) if isinstance(dim, str) else dim
 
 
-def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
-    """The Dataset at a path or URL, in Dask arrays with the chunks that it has there.
+def _opened(place: PathLike) -> xr.Dataset:
+    """The Dataset at a path or URL, or in an open store, in Dask arrays with the chunks that it has there.
 
     Raises DataError where xarray has no way to read it.
     """
     from dlatent.stores.checked import checked_directory
     from dlatent.stores.files import require_file
 
-    require_file(local_path(place), os.fspath(place))
+    text = place_text(place)
+    require_file(local_path(text), text)
     try:
-        if os.path.isdir(place):
+        if not isinstance(place, str | os.PathLike) or os.path.isdir(place):
             return xr.open_dataset(cast(Any, checked_directory(place)), chunks={}, engine="zarr")
         return xr.open_dataset(place, chunks={})
     except (OSError, ValueError, ImportError) as error:
-        text = " ".join(str(error).split())
         raise DataError(
-            f"xarray cannot open {os.fspath(place)} (netCDF needs h5netcdf: pip install h5netcdf): {text}"
+            f"xarray cannot open {text} (netCDF needs h5netcdf: pip install h5netcdf): {' '.join(str(error).split())}"
         ) from cause(error)
 
 

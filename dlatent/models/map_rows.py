@@ -4,7 +4,6 @@ store."""
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -31,6 +30,7 @@ from dlatent.passes import ExchangePattern, NoExchange, Pass
 from dlatent.solvers.graph.averaged_rows import averaged_rows, observed_rows
 from dlatent.solvers.graph.statistics import exchange_of
 from dlatent.stores.lazy import has_sparse_chunks, is_dask_array, refuse_encoded
+from dlatent.stores.location import place_text
 from dlatent.stores.places import require_apart
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _into_store(
     ):
         journal = session.journal
         if journal is not None and journal.finished():
-            return os.fspath(out)
+            return place_text(out)
         sink = create() if journal is None else journal.sink(create)
         try:
             session.run(work._replace(sink=sink).over(session, name))
@@ -283,4 +283,4 @@ def _into_store(
         except BaseException:
             (sink.abort if journal is None else sink.leave)()
             raise
-    return os.fspath(out)
+    return place_text(out)

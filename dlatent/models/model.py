@@ -141,7 +141,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Parameters
         ----------
-        path : path or URL
+        path : path, URL or store of Zarr
             Where the store will be.
         overwrite : bool, default False
             Replace a store that is there.

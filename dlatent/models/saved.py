@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from dlatent.engine.machine import memory
@@ -10,17 +9,17 @@ from dlatent.errors import DlatentError, StoreError
 from dlatent.fitted import fit
 from dlatent.fitted.fit import SHARE
 from dlatent.models import MODELS
-from dlatent.stores.location import place_text
+from dlatent.stores.location import Place, place_text
 from dlatent.stores.results import load as load_stored
 from dlatent.stores.schema import check_values
 
 
-def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
+def load(path: Place, *, max_bytes: int | None = None) -> Any:
     """Open a saved model: what it computes is equal, to the last bit, to what the saved one did.
 
     Parameters
     ----------
-    path : path or URL
+    path : path, URL or store of Zarr
         The store that `save` has written.
     max_bytes : int, optional
         Most bytes that its variables may take in memory.  By default 1 GiB, and more where a thousandth of it is stored

@@ -25,7 +25,8 @@ from zarr.core.sync import sync
 from dlatent.errors import StoreError, cause
 from dlatent.stores.checked import MARK_BYTES, with_checksum
 from dlatent.stores.checkpoint import identity
-from dlatent.stores.location import filesystem_at, local_path, zarr_location
+from dlatent.stores.location import Place, filesystem_at, local_path, zarr_location
+from dlatent.stores.objects import reopened, store_at
 from dlatent.stores.places import check_replaced
 from dlatent.stores.temporary import PARTIAL, discard, make, put_back, release, replace, sweep, take
 
@@ -59,7 +60,7 @@ DATA_KINDS = ("data", "matrix", GRAPH, PRECISION)
 
 @contextlib.contextmanager
 def new_store(
-    target: str | os.PathLike[str], *, kind: str = "matrix", version: int = STORE_VERSION, overwrite: bool = False
+    target: Place, *, kind: str = "matrix", version: int = STORE_VERSION, overwrite: bool = False
 ) -> Iterator[zarr.Group]:
     """A context in which a new Zarr v3 store is written; it exists only once the context ends without an error.
 
@@ -78,7 +79,7 @@ def new_store(
 
 
 @contextlib.contextmanager
-def with_room(target: str | os.PathLike[str]) -> Iterator[None]:
+def with_room(target: Place) -> Iterator[None]:
     """Name the store for which a disk has no room.
 
     Errors: StoreError.
@@ -94,9 +95,7 @@ def with_room(target: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def begun(
-    target: str | os.PathLike[str], *, kind: str, version: int = STORE_VERSION, overwrite: bool = False
-) -> Iterator[Unfinished]:
+def begun(target: Place, *, kind: str, version: int = STORE_VERSION, overwrite: bool = False) -> Iterator[Unfinished]:
     """A context in which a new store is written, and is removed where the context fails; in it or after it `finish` or
     `abort` must follow."""
     place, local = zarr_location(target), local_path(target) is not None
@@ -128,6 +127,15 @@ class Unfinished:
     target: str
     location: str
     overwrite: bool
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to other processes: an open store with its URL."""
+        return {**vars(self), "store": store_at(self.location)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Know the open store in this process, too."""
+        vars(self).update(state)  # the store with it, which would be closed here
+        reopened(self.location, state["store"])
 
     def root(self) -> zarr.Group:
         """The group of the store, to be written."""
@@ -193,10 +201,10 @@ class Unfinished:
 
 
 def require_writable(
-    target: str | os.PathLike[str],
+    target: Place,
     *,
     overwrite: bool,
-    resume: str | os.PathLike[str] | None = None,
+    resume: Place | None = None,
     how: str = REPLACE,
 ) -> None:
     """Refuse a place that cannot be written, or that is taken, before the work begins whose results are to go there.
@@ -217,7 +225,7 @@ def require_writable(
             while not os.path.lexists(above.parent):
                 above = above.parent
             discard(make(above))
-        else:
+        elif store_at(place) is None:
             filesystem, root = filesystem_at(place)
             name = f"{root}{PARTIAL}{secrets.token_hex(6)}"
             filesystem.pipe_file(name, b"")
@@ -263,14 +271,14 @@ def sign(group: zarr.Group, checkpoint: str | None) -> None:
         group.attrs[MARKER] = {**cast(Mapping[str, Any], group.attrs[MARKER]), SIGNED: checkpoint}
 
 
-def left_by(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
+def left_by(target: Place, checkpoint: str | None) -> bool:
     """Whether a killed process that is to go on has left the store at `target`: half-written (a remote one; local ones
     lie aside), or whole and made with the checkpoint of this identity, which is still there."""
     unfinished = local_path(target) is None and _marker(zarr_location(target)).get("complete") is False
     return unfinished or written_with(target, checkpoint)
 
 
-def written_with(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
+def written_with(target: Place, checkpoint: str | None) -> bool:
     """Whether the store at `target` is whole and made with a checkpoint of this identity."""
     marker = _marker(zarr_location(target))
     return checkpoint is not None and marker.get("complete") is True and marker.get(SIGNED) == checkpoint

@@ -22,7 +22,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from socket import gethostname
@@ -125,6 +125,13 @@ class CheckedStore(WrapperStore[Store]):
         """Several values, each as by `get`."""
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """The keys below a prefix, without those of another name that begins as it does."""
+        below = f"{prefix.rstrip('/')}/" if prefix else ""
+        async for key in self._store.list_prefix(prefix):
+            if key.startswith(below):
+                yield key
+
     async def _got(self, key: str, prototype: BufferPrototype, part: ByteRequest | None = None) -> Buffer | None:
         """The bytes of a key, read again where a server is busy; None where there is nothing."""
         reading = cast("asyncio.Task[Any]", asyncio.current_task())
@@ -217,9 +224,11 @@ def checked(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
     return cast(Node, group)
 
 
-def checked_directory(place: str | os.PathLike[str]) -> CheckedStore:
-    """The store in a local directory for another library, to which a chunk that is not there holds the fill value."""
-    return CheckedStore(LocalStore(os.fspath(place), read_only=True), "fill")
+def checked_directory(place: str | os.PathLike[str] | Store) -> CheckedStore:
+    """The store in a local directory, or one that is open, for another library, to which a chunk that is not there
+    holds the fill value."""
+    store = place if isinstance(place, Store) else LocalStore(os.fspath(place), read_only=True)
+    return CheckedStore(store, "fill")
 
 
 def unchanged(*arrays: zarr.Array[Any]) -> None:

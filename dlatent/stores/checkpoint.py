@@ -22,10 +22,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dlatent.errors import StoreError, cause
+from dlatent.errors import DataError, StoreError, cause
 from dlatent.stores.checked import MARK_BYTES, intact, with_checksum
 from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
-from dlatent.stores.location import ABSENT, filesystem_at, local_path, unreachable, zarr_location
+from dlatent.stores.location import ABSENT, Place, filesystem_at, local_path, unreachable, zarr_location
 from dlatent.stores.temporary import release, take
 
 HEADER, VERSION = "fit.json", 1
@@ -54,7 +54,7 @@ class Checkpoint:
 
     def __init__(
         self,
-        place: str | os.PathLike[str],
+        place: Place,
         about: Mapping[str, Any],
         choices: Mapping[str, Any],
         *,
@@ -127,15 +127,16 @@ class Checkpoint:
         self._files.close()
 
 
-def checkpoint_location(target: str | os.PathLike[str]) -> str:
-    """Where the checkpoint of a store lies."""
-    return f"{zarr_location(target)}.checkpoint"
+def checkpoint_location(target: Place) -> str:
+    """Where the checkpoint of a store lies. Errors: DataError for an open one, which has nothing beside it."""
+    place = zarr_location(target)
+    if not isinstance(target, str | os.PathLike):
+        raise DataError(f"{place} is an open store, and a checkpoint lies beside its store; give a path or URL")
+    return f"{place}.checkpoint"
 
 
 @contextmanager
-def checkpoint_of_store(
-    target: str | os.PathLike[str], about: Mapping[str, Any], *, threads: int = 1
-) -> Iterator[Checkpoint]:
+def checkpoint_of_store(target: Place, about: Mapping[str, Any], *, threads: int = 1) -> Iterator[Checkpoint]:
     """The checkpoint of a store that is being written, which lies beside it and goes when the store is whole.
 
     Errors: StoreError as `Checkpoint`.
@@ -146,7 +147,7 @@ def checkpoint_of_store(
     discard(place)
 
 
-def read_header(place: str | os.PathLike[str]) -> dict[str, dict[str, Any]] | None:
+def read_header(place: Place) -> dict[str, dict[str, Any]] | None:
     """Read what a checkpoint is `about`, and its `choices`; None where there is no checkpoint.
 
     Errors: StoreError where the checkpoint is damaged or of a newer version.
@@ -167,13 +168,13 @@ def read_header(place: str | os.PathLike[str]) -> dict[str, dict[str, Any]] | No
     return parts
 
 
-def identity(place: str | os.PathLike[str]) -> str | None:
+def identity(place: Place) -> str | None:
     """Return the identity of a checkpoint, which the store that is made with it keeps; None where there is none."""
     content = _Files(zarr_location(place)).read(HEADER)
     return None if content is None else hashlib.sha256(content).hexdigest()[:16]
 
 
-def discard(place: str | os.PathLike[str]) -> None:
+def discard(place: Place) -> None:
     """Remove a checkpoint: its results, and then what says whose they are."""
     files = _Files(zarr_location(place))
     files.open()
@@ -181,14 +182,14 @@ def discard(place: str | os.PathLike[str]) -> None:
         files.clear()
 
 
-def recorded(place: str | os.PathLike[str]) -> tuple[int, int]:
+def recorded(place: Place) -> tuple[int, int]:
     """How many results a checkpoint has, and their bytes."""
     files = _Files(zarr_location(place))
     sizes = [files.size(name) for name in files.results()]
     return len(sizes), sum(sizes)
 
 
-def damaged_results(place: str | os.PathLike[str]) -> list[str]:
+def damaged_results(place: Place) -> list[str]:
     """List the damages of the results of a checkpoint, one sentence each."""
     files, damages = _Files(zarr_location(place)), list[str]()
     for name in files.results():

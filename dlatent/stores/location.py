@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from fsspec.core import url_to_fs
 
 from dlatent.errors import DataError, DlatentError, StoreError, cause
 from dlatent.stores.temporary import put_back
+
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files whose presence makes a directory a node of a Zarr hierarchy."""
@@ -29,6 +32,8 @@ NETCDF = (".nc", ".nc4", ".cdf")
 
 
 Item = TypeVar("Item")
+Place: TypeAlias = "str | os.PathLike[str] | Store"
+"""A path, an fsspec URL, or an open store of Zarr."""
 
 
 def along(place: str) -> str:
@@ -41,21 +46,28 @@ _SCHEME = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]*(?=://|::)")
 
 
 def place_text(location: Any) -> str:
-    """A path or URL as text, the schemes of its URLs in lower case, as fsspec knows them.
+    """A path or URL as text, the schemes of its URLs in lower case, as fsspec knows them; of an open store of Zarr the
+    URL that it has in this process.
 
-    Errors: DataError for what is none: a store that is open, nothing, a text with a null character, or a URL that ends
+    Errors: DataError for what is none: nothing, a text with a null character, or a URL that ends
     at its scheme.
     """
     if not isinstance(location, str | os.PathLike):
-        kind = f"{type(location).__module__}.{type(location).__qualname__}"
-        raise DataError(f"a place is given as a {kind}; give a path or URL, as text")
+        from dlatent.stores.objects import url_of  # Zarr, which paths do not need
+
+        return url_of(location)
     text = os.fspath(location)
     if not text or "\0" in text or ("://" in text and text.rstrip("/").endswith(":")):
         raise DataError(f"{text!r} names no place: it is empty, or has a null character; give a path or a whole URL")
     return _SCHEME.sub(lambda scheme: scheme[0].lower(), text) if "://" in text else text
 
 
-def local_path(location: str | os.PathLike[str]) -> Path | None:
+def is_place(value: Any) -> bool:
+    """Whether a value is a path, a URL or an open store of Zarr."""
+    return isinstance(value, str | os.PathLike) or hasattr(type(value), "get_partial_values")
+
+
+def local_path(location: Place) -> Path | None:
     """The path of a local location, or None for a remote URL such as `s3://bucket/x.zarr`.
 
     Errors: DataError for keys in the URL of a bucket, which fsspec takes for a part of its name and tells everybody;
@@ -75,7 +87,7 @@ def local_path(location: str | os.PathLike[str]) -> Path | None:
     return None
 
 
-def zarr_location(location: str | os.PathLike[str]) -> str:
+def zarr_location(location: Place) -> str:
     """The location as text that `zarr.open` takes: an absolute path, or the URL without its last slash."""
     path = local_path(location)
     return os.path.abspath(path) if path is not None else place_text(location).rstrip("/")

@@ -5,7 +5,6 @@ Law: opening reads metadata, coordinates and row pointers only; the matrix itsel
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 import zarr
+from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
 from dlatent.arrays import DataSource, Features
@@ -25,13 +25,16 @@ from dlatent.stores.labels import ancestors, labels_of, require_decoded
 from dlatent.stores.location import (
     ABSENT,
     NETCDF,
+    Place,
     along,
     filesystem_at,
     guarded,
+    is_place,
     local_path,
     unreachable,
     zarr_location,
 )
+from dlatent.stores.objects import store_at
 from dlatent.stores.partition import dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 from dlatent.stores.sparse import open_csr
@@ -72,7 +75,7 @@ def open_stored(
     missing_chunks: MissingChunks = "raise",
 ) -> DataSource:
     """The matrix at a path or URL, or in an array or a group that Zarr has opened. Errors: as `open_data`."""
-    if isinstance(data, (str, os.PathLike)):
+    if is_place(data):
         data = open_node(data, missing_chunks)
     elif not isinstance(data.store, CheckedStore):
         data = checked(data, missing_chunks)
@@ -81,7 +84,7 @@ def open_stored(
         return (_open_group if isinstance(data, zarr.Group) else _open_array)(data, block_bytes, dims)
 
 
-def open_node(location: str | os.PathLike[str], missing_chunks: MissingChunks = "raise") -> Node:
+def open_node(location: Place, missing_chunks: MissingChunks = "raise") -> Node:
     """The Zarr array or group at a path or URL, read-only, without consolidated metadata (which goes stale silently).
 
     What is read of it later is read strictly: a chunk that is not there is an error, unless `missing_chunks` is "fill".
@@ -89,9 +92,11 @@ def open_node(location: str | os.PathLike[str], missing_chunks: MissingChunks = 
     Errors: StoreError where nothing is there, the place is no Zarr store, or its metadata are damaged.
     """
     place = zarr_location(location)
-    store: LocalStore | FsspecStore
+    store: Store
     try:
-        if (path := local_path(place)) is not None:
+        if (own := store_at(place)) is not None:
+            store = own
+        elif (path := local_path(place)) is not None:
             put_back(path)
             store = LocalStore(place, read_only=True)
         else:
@@ -213,7 +218,7 @@ def _candidates(group: zarr.Group, *, deep: bool) -> str:
     return "open one of " + ", ".join(f"{place_of(group)}/{name}" for name in names)
 
 
-def _what_is_there(location: str | os.PathLike[str], place: str) -> str:
+def _what_is_there(location: Place, place: str) -> str:
     """Why a path does not open, and what to do."""
     (filesystem, inside), path, kind = filesystem_at(place), local_path(location), None
     with suppress(Exception):  # where it is said why a place does not open

@@ -14,6 +14,7 @@ from dlatent.arrays import AxisLabels, DataSource
 from dlatent.containers import as_numpy, plain_numbers
 from dlatent.errors import DataError, cause
 from dlatent.stores.lazy import is_dask_array, is_zarr, open_dask
+from dlatent.stores.location import is_place
 from dlatent.stores.places import is_annotated, read_places
 from dlatent.stores.rows import open_numpy, open_scipy
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 ACCEPTED = (
     "a numpy array or what numpy makes one of, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, "
     "a zarr.Array, a Zarr group with a csr_matrix, an AnnData, the path of an h5ad file, or the path or URL of a Zarr "
-    "store"
+    "store, or a store that Zarr has opened"
 )
 
 
@@ -83,7 +84,7 @@ def open_data(
     elif is_annotated(values):
         matrix, labels = annotated_matrix(values)
         source = replace(open_data(matrix, block_bytes=block_bytes), labels=labels)
-    elif isinstance(values, (str, os.PathLike)) or is_zarr(values):
+    elif is_place(values) or is_zarr(values):
         from dlatent.stores.nodes import open_stored  # Zarr, which arrays do not need
 
         source = open_stored(values, block_bytes, dims, missing_chunks)

@@ -23,7 +23,7 @@ import numpy as np
 from dlatent.arrays import DataSource, Graph
 from dlatent.errors import StoreError
 from dlatent.stores.lazy import is_dask_array, is_zarr, read_by
-from dlatent.stores.location import DOCUMENTS, STORE_MARKS, filesystem_at, local_path, place_text
+from dlatent.stores.location import DOCUMENTS, STORE_MARKS, Place, filesystem_at, is_place, local_path, place_text
 from dlatent.stores.temporary import put_back
 
 MOST_WRAPPERS = 20
@@ -38,24 +38,25 @@ _ZARRS = re.compile(r"c(?:\.\d+)*|\d+(?:\.\d+)*|.*\.[0-9a-f]{32}\.partial")
 """Names of chunks, and of files that Zarr had not finished."""
 
 
-def require_apart(output: str | os.PathLike[str], *inputs: Any) -> None:
+def require_apart(output: Place, *inputs: Any) -> None:
     """Refuse an output that is an input, lies in one, or has one in it; `inputs` as those of `read_places`.
 
     Errors: StoreError.
     """
+    output = place_text(output)
     for place in read_places(*inputs):
         there = local_path(_last(place))
         lost = there is None or put_back(there)  # where nothing is, nothing can be lost
         if lost and (relation := _relation(output, place, shared=True)):
-            raise StoreError(f"{os.fspath(output)} {relation} {place}, which is read; choose another place to write to")
+            raise StoreError(f"{output} {relation} {place}, which is read; choose another place to write to")
 
 
-def require_separate(*outputs: str | os.PathLike[str] | None) -> None:
+def require_separate(*outputs: Place | None) -> None:
     """Refuse outputs that are one place, or of which one lies in another; None is passed over.
 
     Errors: StoreError.
     """
-    for one, other in combinations([os.fspath(output) for output in outputs if output is not None], 2):
+    for one, other in combinations([place_text(output) for output in outputs if output is not None], 2):
         if relation := _relation(one, other):
             raise StoreError(f"{one} {relation} {other}, and both are written; give two places")
 
@@ -73,8 +74,8 @@ def _public(url: str) -> str:
 
 
 def _places(data: Any) -> Iterator[str]:
-    if isinstance(data, (str, os.PathLike)):
-        yield os.fspath(data)
+    if is_place(data):
+        yield os.fspath(data) if isinstance(data, str | os.PathLike) else place_text(data)
     elif isinstance(data, (DataSource, Graph)):
         yield from data.places
     elif data is None or isinstance(data, np.ndarray):
@@ -83,7 +84,12 @@ def _places(data: Any) -> Iterator[str]:
         from dlatent.stores.checked import place_of, unwrapped  # Zarr, which arrays do not need
 
         store: Any = unwrapped(data.store)
-        yield str(store.path) if type(store).__name__ == "ZipStore" else place_of(data)
+        if type(store).__name__ == "ZipStore":
+            yield str(store.path)
+        elif type(store).__name__ == "FsspecStore":
+            yield place_of(data)
+        else:
+            yield "/".join(filter(None, (place_text(store), data.path)))
     elif isinstance(data, Mapping) and not hasattr(data, "data_vars"):
         yield from read_places(*data.values())
     elif hasattr(data, "encoding") and type(data).__module__.startswith("xarray"):
@@ -123,7 +129,7 @@ def is_multimodal(data: Any) -> bool:
     return all(hasattr(type(data), name) for name in ("mod", "obs_names", "obsm"))
 
 
-def _relation(output: str | os.PathLike[str], place: str, *, shared: bool = False) -> str | None:
+def _relation(output: Place, place: str, *, shared: bool = False) -> str | None:
     """How an output touches another place, in words, or (`shared`) lies in the store that the other is a part of; None
     where they are apart."""
     (ours, above), (theirs, beyond) = _names(output), _names(place)
@@ -140,7 +146,7 @@ Name = str | tuple[int, int]
 """A path without links, a URL in one spelling, or the device and the number of a local file."""
 
 
-def _names(location: str | os.PathLike[str]) -> tuple[set[Name], set[Name]]:
+def _names(location: Place) -> tuple[set[Name], set[Name]]:
     """The names of a place, and those of all places above it."""
     last = _last(location)
     path = local_path(last)
@@ -154,7 +160,7 @@ def _names(location: str | os.PathLike[str]) -> tuple[set[Name], set[Name]]:
     return _local_names(spelled), _local_names(parents)
 
 
-def _last(location: str | os.PathLike[str]) -> str:
+def _last(location: Place) -> str:
     """The last of a chain of URLs, which the others are read from."""
     last = place_text(location).rpartition("::")[2]
     return last.replace("local://", "file://", 1) if last.startswith("local://") else last

@@ -27,7 +27,7 @@ from dlatent.stores.chunked import (
 from dlatent.stores.files import directory_size
 from dlatent.stores.ingest.job import Progress
 from dlatent.stores.labels import DIMENSIONS, cf_attributes
-from dlatent.stores.location import guarded
+from dlatent.stores.location import guarded, place_text
 from dlatent.stores.nodes import check_complete, open_node
 from dlatent.stores.places import require_apart
 
@@ -175,7 +175,7 @@ def rechunk(
         if size is not None and size < 1:
             raise DataError(f"{option} is {size}; expected at least 1")
     require_apart(destination, source)
-    place = masked(os.fspath(source))
+    place = masked(place_text(source))
     with guarded(place, StoreError):
         node = open_node(source, missing_chunks)
         check_complete(node)
@@ -200,7 +200,7 @@ def rechunk(
             done += copy.source.nbytes
     largest = max(copies, key=lambda copy: copy.source.nbytes)
     return RechunkReport(
-        destination=masked(os.fspath(destination)),
+        destination=masked(place_text(destination)),
         arrays=len(copies),
         largest=largest.name,
         chunks_before=tuple(largest.source.chunks),
@@ -208,7 +208,7 @@ def rechunk(
         shards=largest.shards,
         reads=max(-(-copy.source.chunks[0] // copy.step) if copy.source.shape else 1 for copy in copies),
         bytes_read=total,
-        bytes_written=directory_size(os.fspath(destination)),
+        bytes_written=directory_size(place_text(destination)),
         seconds=time.perf_counter() - started,
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -23,7 +22,7 @@ from dlatent.stores.atomic import MARKER, RESULT, check_marker, left_by, new_sto
 from dlatent.stores.checked import place_of
 from dlatent.stores.chunked import ZarrArray, box, lacking_chunks, write_array
 from dlatent.stores.labels import read_text
-from dlatent.stores.location import zarr_location
+from dlatent.stores.location import Place, zarr_location
 from dlatent.stores.nodes import open_node
 from dlatent.stores.schema import Variable, check
 
@@ -59,7 +58,7 @@ class StoredResult:
 
 
 def save(
-    path: str | os.PathLike[str],
+    path: Place,
     *,
     kind: str,
     attributes: Mapping[str, JSON],
@@ -88,7 +87,7 @@ def save(
             _write(group, name, variable)
 
 
-def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: int | None = None) -> StoredResult:
+def load(path: Place, *, max_bytes: int | None = None, room: int | None = None) -> StoredResult:
     """Read a result back.
 
     Parameters: `max_bytes`, most bytes that its variables may take in memory (None: 1 GiB, or a thousand times what is

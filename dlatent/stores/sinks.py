@@ -12,7 +12,6 @@ the others in order).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -29,6 +28,7 @@ from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import Unfinished, begun, with_room
 from dlatent.stores.checked import checked, place_of
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
+from dlatent.stores.location import Place
 from dlatent.stores.nodes import ZarrRows, open_node
 
 CHUNK_BYTES = 4 * 2**20
@@ -64,7 +64,7 @@ class RowSink(Unfinished):
     @classmethod
     def create(
         cls,
-        path: str | os.PathLike[str],
+        path: Place,
         shape: tuple[int, int],
         *,
         starts: Sequence[int],
@@ -176,7 +176,7 @@ class TileSink(Unfinished):
     columns: int
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], bounds: Sequence[int], *, dtype: npt.DTypeLike) -> TileSink:
+    def create(cls, path: Place, bounds: Sequence[int], *, dtype: npt.DTypeLike) -> TileSink:
         """Begin a store; `bounds` 0 … N are the first rows of the blocks, and N.
 
         Errors: StoreError where the path is taken.
@@ -217,7 +217,7 @@ def panel_name(start: int) -> str:
     return f"rows-{start}"
 
 
-def open_tiles(path: str | os.PathLike[str]) -> DataSource:
+def open_tiles(path: Place) -> DataSource:
     """The stored triangle as blocks of rows, each from the first column of its panel on; `finish` may be to come."""
     root = cast(zarr.Group, open_node(path))
     bounds: list[int] = list(root.attrs["edges"])  # type: ignore[arg-type]

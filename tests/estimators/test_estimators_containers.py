@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import xarray as xr
+import zarr
 from anndata.experimental import read_lazy
+from distributed import Client, LocalCluster
 
-from dlatent import PPCA, CorrespondencePPCA, annotate
-from dlatent.errors import DataError
+from dlatent import PPCA, CorrespondencePPCA, annotate, load, verify
+from dlatent.errors import DataError, StoreError
 
 N, D = 60, 6
 RNG = np.random.default_rng(0)
@@ -45,11 +48,39 @@ def relation(frame: pd.DataFrame, _: Path) -> Any:
     return duckdb.connect().from_arrow(pa.Table.from_pandas(frame, preserve_index=False))
 
 
+def memory(_: Path) -> Any:
+    return zarr.storage.MemoryStore()
+
+
+def bucket(folder: Path) -> Any:
+    obstore = pytest.importorskip("obstore", reason="obstore is not installed here")
+    return zarr.storage.ObjectStore(obstore.store.LocalStore(tempfile.mkdtemp(dir=folder)))
+
+
+def versioned(_: Path) -> Any:
+    icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed here")
+    return icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main").store
+
+
+STORES = {"memory": memory, "obstore": bucket, "icechunk": versioned}
+
+
+def written(frame: pd.DataFrame, store: Any) -> Any:
+    array(frame).to_dataset().to_zarr(store, mode="w", zarr_format=3, consolidated=False)
+    return store
+
+
 UNNAMED, TABLE, FIELD, LAZY = "NumPy without names", "NumPy", "xarray", "Dask"
 CONTAINERS: dict[str, tuple[str, Any]] = {
     "NumPy": (UNNAMED, lambda frame, _: frame.to_numpy()),
     "SciPy": (UNNAMED, lambda frame, _: sp.csr_array(frame.to_numpy())),
     "Dask": (LAZY, lambda frame, _: da.from_array(frame.to_numpy(), chunks=(N, 2))),
+    "zarr.Array": (TABLE, lambda frame, folder: zarr.open_group(written(frame, str(folder / "X")), mode="r")["counts"]),
+    "path": (TABLE, lambda frame, folder: written(frame, folder / "X")),
+    "URL": (TABLE, lambda frame, folder: f"file://{written(frame, folder / 'X')}"),
+    "store in memory": (TABLE, lambda frame, folder: written(frame, memory(folder))),
+    "store of icechunk": (TABLE, lambda frame, folder: written(frame, versioned(folder))),
+    "store of obstore": (TABLE, lambda frame, folder: written(frame, bucket(folder))),
     "DataArray": (FIELD, lambda frame, _: array(frame)),
     "Dataset": (FIELD, lambda frame, _: array(frame).to_dataset("gene")),
     "node of a DataTree": (FIELD, lambda frame, _: xr.DataTree(array(frame).to_dataset("gene"))),
@@ -240,3 +271,62 @@ def test_the_features_of_lazy_scores_are_lazy() -> None:
     np.testing.assert_allclose(back.compute(), views.inverse_transform(scores[:, :1], "protein"), rtol=1e-13)
     with pytest.raises(DataError, match=r"the scores have shape \(60, 1\); expected samples × 2 components"):
         model.inverse_transform(lazy[:, :1])
+
+
+@pytest.fixture(params=STORES)
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return lambda: STORES[request.param](tmp_path)
+
+
+def test_models_and_results_go_into_open_stores(new_store: Any) -> None:
+    model, place, out = PPCA(2).fit(X), new_store(), new_store()
+    model.save(place)
+    np.testing.assert_array_equal(load(place).transform(X), model.transform(X))
+    with pytest.raises(StoreError, match="already exists; pass overwrite=True"):
+        model.save(place)
+    PPCA(1).fit(X).save(place, overwrite=True)
+    assert load(place).n_components_ == 1
+    for _ in range(2):
+        url = model.transform(written(FRAME, new_store()), out=out, overwrite=True)
+        np.testing.assert_array_equal(xr.open_zarr(out, consolidated=False)["scores"], model.transform(X))
+        np.testing.assert_array_equal(xr.open_zarr(url, consolidated=False)["scores"], model.transform(X))
+        assert PPCA(1).fit(out).n_features_in_ == PPCA(1).fit(url).n_features_in_ == 2
+    with pytest.raises(DataError, match="is an open store, and a checkpoint lies beside its store"):
+        model.transform(X, out=new_store(), resume=True)
+
+
+def test_an_open_store_that_is_read_is_not_written(new_store: Any) -> None:
+    store = written(FRAME, new_store())
+    model = PPCA(2).fit(store)
+    for call in (model.save, lambda to, **options: model.transform(store, out=to, **options)):
+        with pytest.raises(StoreError, match=r"is the same place as .*, which is read"):
+            call(store, overwrite=True)
+    if not type(store).__module__.startswith("icechunk"):  # whose copies nothing tells from other stores
+        with pytest.raises(StoreError, match="is the same place as"):
+            model.save(store.with_read_only(True), overwrite=True)
+    np.testing.assert_array_equal(xr.open_zarr(store, consolidated=False)["counts"], X)
+
+
+@pytest.mark.parametrize("kind", ["memory", "obstore"])
+def test_an_open_store_holds_a_checkpoint(kind: str, tmp_path: Path) -> None:
+    place, model = STORES[kind](tmp_path), PPCA(2, solver="krylov")
+    model.fit(X, checkpoint=place)
+    with pytest.raises(StoreError, match="is the checkpoint of a fit"):
+        model.fit(X, checkpoint=place)
+    assert not verify(place).damages
+    again = PPCA(2, solver="krylov").fit(X, checkpoint=place, resume=True)
+    np.testing.assert_array_equal(again.components_, model.components_)
+
+
+def test_other_processes_write_into_an_open_store(tmp_path: Path) -> None:
+    store, model = bucket(tmp_path), PPCA(2).fit(X)
+    source = written(FRAME, bucket(tmp_path))
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+        model.transform(source, out=store, client=client)
+    np.testing.assert_array_equal(xr.open_zarr(store, consolidated=False)["scores"], model.transform(X))
+
+
+def test_a_store_that_was_closed_is_no_place(tmp_path: Path) -> None:
+    url = PPCA(2).fit(X).transform(X, out=memory(tmp_path))
+    with pytest.raises(StoreError, match=r"openstore://MemoryStore-\w+ is not open in this process"):
+        PPCA(1).fit(url)

@@ -37,7 +37,7 @@ from dlatent.stores.graph.open import NO_LIST, edges_of, located, named, open_gr
 from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.lazy import is_dask_array
-from dlatent.stores.location import guarded, guarded_each
+from dlatent.stores.location import guarded, guarded_each, place_text
 from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
 from dlatent.stores.sparse import CsrWriter, entries_where, open_csr, row_numbers
@@ -195,7 +195,7 @@ def ingest_graph(
         degrees = write_graph(root, rows, edges.samples, weighted=weighted, precision=precision)
     counts.isolated = int(np.count_nonzero(degrees == 0))
     return GraphReport(
-        destination=masked(os.fspath(out)),
+        destination=masked(place_text(out)),
         samples=edges.samples,
         edges=int(degrees.sum()) // 2,
         weighted=weighted,
@@ -205,7 +205,7 @@ def ingest_graph(
         isolated=counts.isolated,
         median_degree=float(np.median(degrees)),
         largest_degree=int(degrees.max()),
-        bytes_written=directory_size(os.fspath(out)),
+        bytes_written=directory_size(place_text(out)),
         seconds=time.perf_counter() - started,
         notes=(*edges.notes, *counts.notes()),
     )

@@ -27,7 +27,7 @@ from dlatent.stores.ingest.matrices import TripleSpill
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import DenseWriter, start_layout, write_before, write_feature_names, write_vector
 from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL
-from dlatent.stores.location import guarded
+from dlatent.stores.location import guarded, place_text
 from dlatent.stores.nodes import open_node
 from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart, require_separate
@@ -171,8 +171,8 @@ def reorder(
         write_vector(root_graph, ORIGINAL, order)
     old, moved = _distances(before), _distances(after)
     return ReorderReport(
-        data=masked(os.fspath(out_data)),
-        graph=masked(os.fspath(out_graph)),
+        data=masked(place_text(out_data)),
+        graph=masked(place_text(out_graph)),
         samples=graph.samples,
         median_distance=(float(np.median(old)), float(np.median(moved))),
         largest_distance=(int(old.max()), int(moved.max())),

@@ -212,7 +212,7 @@ def ingest(
         marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
         root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": kind}
     return IngestReport(
-        destination=masked(os.fspath(destination)),
+        destination=masked(place_text(destination)),
         shape=job.shape,
         nnz=job.writer.nnz,
         dtype=str(job.stored_dtype),
@@ -220,7 +220,7 @@ def ingest(
         rows_dropped=job.dropped,
         duplicates_summed=job.repairs.duplicates,
         bytes_read=reader.total_bytes or 0,
-        bytes_written=directory_size(os.fspath(destination)),
+        bytes_written=directory_size(place_text(destination)),
         seconds=time.perf_counter() - started,
         labels=_describe(job.labels),
         label_column=job.labels.name if isinstance(job.labels, Column) else "Y" if job.labels is not None else None,
