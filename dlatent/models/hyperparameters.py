@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, dataclass_transform, get_args
 
 from dlatent.errors import DataError
 from dlatent.models.docstrings import entries, first_sentence, parsed, written
+from dlatent.models.other_names import advice
 
 T = TypeVar("T")
 LinearSolver = Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"]
@@ -28,7 +29,7 @@ KernelSolver = Literal["auto", "memory", "recomputed", "stored", "em"]
 MixtureSolver = Literal["auto", "em"]
 EigenSolver = Literal["auto", "direct", "iterative"]
 Rule = Literal["auto", "mle", "bic"]
-KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
+KernelName = Literal["linear", "rbf", "polynomial", "poly", "cosine", "laplacian", "precomputed"]
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Head = Literal["auto", "likelihood"]
 Missing = Literal["raise", "nan", "unstored"]
@@ -81,7 +82,8 @@ class Allowed:
     def require(self, name: str, value: Any) -> None:
         """Refuse a value that is none of these. Errors: DataError."""
         if not (self.none and value is None) and not self.test(value):
-            raise DataError(f"{name} is {value!r}; expected {self.description}{', or None' if self.none else ''}")
+            allowed = f"{self.description}{', or None' if self.none else ''}"
+            raise DataError(f"{name} is {value!r}; expected {allowed}{advice(name, value)}")
 
 
 def _is_number(value: Any) -> bool:

@@ -60,7 +60,7 @@ class KernelModel(Model[KernelGaussian]):
         Parameter(
             KERNEL,
             "str or callable",
-            '"linear" ⟨x, x\'⟩, "rbf" exp(−γ‖x − x\'‖²), "polynomial" (γ⟨x, x\'⟩ + c)^d, "cosine", '
+            '"linear" ⟨x, x\'⟩, "rbf" exp(−γ‖x − x\'‖²), "polynomial" or "poly" (γ⟨x, x\'⟩ + c)^d, "cosine", '
             '"laplacian" exp(−γ‖x − x\'‖₁), "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a '
             "function of two blocks of rows, (n, D) and (m, D) → (n, m).",
         ),

@@ -28,6 +28,9 @@ from dlatent.stores.places import require_apart
 from dlatent.stores.rows import lent, owned, rows_in_memory
 from dlatent.stores.sinks import TileSink, open_tiles
 
+ALIASES = {"poly": "polynomial"}
+"""Other names of kernels, as scikit-learn has them."""
+
 
 def check_kernel(estimator: Any) -> None:
     """Refuse hyperparameters of a kernel that make no sense together.  Errors: DataError."""
@@ -96,7 +99,7 @@ def kernel_of(estimator: Any) -> Kernel:
     if estimator.kernel == "precomputed":
         return Kernel("precomputed")
     function = estimator.kernel if callable(estimator.kernel) else None
-    name = "callable" if function is not None else str(estimator.kernel)
+    name = "callable" if function is not None else ALIASES.get(estimator.kernel, estimator.kernel)
     unknown = 0.0 if "gamma" in NUMBERS.get(name, ()) else 1.0
     gamma = unknown if estimator.gamma == "median" else float(estimator.gamma)
     return Kernel(name, gamma, int(estimator.degree), float(estimator.coef0), function)

@@ -21,6 +21,7 @@ from dlatent.models import PUBLIC
 from dlatent.models.docstrings import name_methods
 from dlatent.models.hyperparameters import ZeroRows, declared, model, parameter
 from dlatent.models.inputs import KnownFeatures, PathLike, Seed
+from dlatent.models.other_names import refuse_keywords
 from dlatent.models.table import ONLY_DENSE
 from dlatent.models.task import FitTask
 from dlatent.solvers.plan import html_table
@@ -90,6 +91,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if cls.__name__ in PUBLIC:
             name_methods(cls)  # before scikit-learn's own `__init_subclass__` wraps them
         super().__init_subclass__(**options)
+
+    def __new__(cls, *args: Any, **params: Any) -> Self:
+        """Refuse keywords of scikit-learn's estimators by what to use in their place."""
+        refuse_keywords(cls, params)
+        return super().__new__(cls)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
         """Return the text that Python shows."""

@@ -1,0 +1,58 @@
+"""What scikit-learn's estimators call otherwise, or have and models here have not: an error says what to use here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+IGNORED = "leave it out: data are never changed"
+BY_SOLVER = "leave it out: solver='krylov' goes on until tol is met"
+KEYWORDS = {
+    "svd_solver": "solver says how the maximum is found; 'auto' takes the cheapest",
+    "svd_method": "solver says how the maximum is found; 'auto' takes the cheapest",
+    "iterated_power": BY_SOLVER,
+    "n_oversamples": BY_SOLVER,
+    "power_iteration_normalizer": BY_SOLVER,
+    "copy": IGNORED,
+    "copy_X": IGNORED,
+    "whiten": "leave it out: scores are latent variables, whose variance is 1",
+    "batch_size": "fit reads larger data than memory by itself, and partial_fit of PPCA and FactorAnalysis adds rows",
+    "n_jobs": "fit takes all cores, or those of a Dask cluster (client=)",
+    "verbose": "fit(callbacks=[dlatent.ProgressBar()]) shows a bar",
+    "missing_values": "missing entries are NaN, and missing='nan' fits around them",
+    "eigen_solver": "solver says where the kernel is kept, and 'auto' takes the cheapest",
+    "kernel_params": "give a function of two blocks of rows as kernel, as functools.partial makes one with parameters",
+    "remove_zero_eig": "leave it out: components without variance are never found",
+    "fit_inverse_transform": "leave it out: inverse_transform learns when it is called first",
+    "covariance_type": "each component has n_components directions, and noise='isotropic' or 'diagonal' beside them",
+    "reg_covar": "noise_floor is the smallest noise variance, and noise_prior keeps it from falling",
+    "init_params": "n_init says from how many starts the best is taken",
+    "method": "the standard method is the only one",
+    "neighbors_algorithm": "neighbors is 'exact' or 'approximate'",
+}
+"""By a keyword that a model has not, what says the same here."""
+WORDS: dict[tuple[str, object], str] = {
+    ("solver", "full"): "'covariance' does the same",
+    ("solver", "covariance_eigh"): "'covariance' does the same",
+    ("solver", "lapack"): "'covariance' does the same",
+    ("solver", "arpack"): "'krylov' is for few of many components",
+    ("solver", "randomized"): "'krylov' is for few of many components",
+    ("eigen_solver", "dense"): "'direct' factorises the matrix",
+    ("eigen_solver", "arpack"): "'iterative' does not factorise the matrix",
+    ("kernel", "sigmoid"): "sigmoid is no inner product of features, of which a model could be made",
+    ("gamma", None): "scikit-learn's default is 1/n_features",
+}
+"""By the name of a hyperparameter and a word that it does not take, what is meant here."""
+
+
+def refuse_keywords(cls: type, given: Iterable[str]) -> None:
+    """Refuse keywords that scikit-learn has, and a class has not.  Errors: TypeError, with what to use here."""
+    for name in given:
+        if name in KEYWORDS and not hasattr(cls, name):
+            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}: {KEYWORDS[name]}")
+
+
+def advice(name: str, value: Any) -> str:
+    """What to say beside the refusal of a value of a hyperparameter; nothing where there is nothing to say."""
+    text = WORDS.get((name, value)) if value is None or isinstance(value, str) else None
+    return "" if text is None else f"; {text}"
