@@ -11,7 +11,7 @@ from dlatent.errors import DataError
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.hyperparameters import COUNT_OR_AUTO
-from dlatent.models.inputs import CellWeights, Data, GraphLike, Mask, PathLike, SampleDims, SampleWeight, TargetsLike
+from dlatent.models.inputs import CellWeights, Data, GraphLike, Mask, PathLike, Rows, SampleDims, SampleWeight, TargetsLike
 from dlatent.models.model import Model, available_if
 from dlatent.models.table import opened
 from dlatent.solvers.plan import Plan
@@ -47,6 +47,27 @@ def plan(
 ) -> Plan:
     """Plan `fit` from metadata alone: solver and why, passes, bytes, tasks, memory."""
     return tasks.plan(self._task(opened(self, X, dim, weights)), client)
+
+
+def fit_predict(
+    self: Any,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    client: Where = None,
+    callbacks: Sequence[Callback] = (),
+) -> Rows:
+    """`fit`, then `predict` of the same samples.
+
+    Returns
+    -------
+    array of int of shape (n_samples,)
+        As `predict`.
+    """
+    rows: Rows = self.fit(X, dim=dim, weights=weights, client=client, callbacks=callbacks).predict(X, client=client)
+    return rows
 
 
 def fit_weighted(

@@ -158,7 +158,7 @@ class PPCAMixture(Model[Mixture]):
             task = replace(task, family=Mixtures(mixtures, int(self.n_init), self.noise_prior), solvers=MIXTURE_SOLVERS)
         return warmed(task, self)
 
-    fit, plan = fit_methods.fit, fit_methods.plan
+    fit, plan, fit_predict = fit_methods.fit, fit_methods.plan, fit_methods.fit_predict
     bic, aic = row_methods.bic, row_methods.aic
     feature_names_in_ = row_methods.feature_names_in_
 

@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
+from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overload
 
 import xarray as xr
@@ -85,6 +86,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     _rules: ClassVar[tuple[Callable[[Any], None], ...]] = ()
     """Functions that refuse hyperparameters which make no sense together."""
+    _doc_link_module = "dlatent"
+    _doc_link_url_param_generator = None
     _fit: Fit
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -105,6 +108,14 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Return the HTML of a notebook: the hyperparameters, and of a fitted model how its fit went."""
         lines = self._summary_lines().items() if self.__sklearn_is_fitted__() else ()
         return str(estimator_html_repr(self._without_secrets())) + (html_table(lines) if lines else "")
+
+    @property
+    def _doc_link_template(self) -> str:
+        """The page of a class in the documentation, where the package says where that is."""
+        installed = next(iter(distributions(name="dlatent")), None)
+        urls = [] if installed is None else installed.metadata.get_all("Project-URL", [])
+        home = next((url.partition(", ")[2] for url in urls if url.startswith("Documentation, ")), None)
+        return "" if home is None else f"{home.rstrip('/')}/reference/dlatent.{{estimator_name}}.html"
 
     def _without_secrets(self) -> Self:
         """The estimator as people see it, without credentials in URLs among its hyperparameters."""

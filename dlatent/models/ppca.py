@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from dlatent.arrays import DataSource
+import numpy as np
+
+from dlatent.arrays import Array, DataSource
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
 from dlatent.models import fit_methods, linear, rotation, row_methods, sampling_errors, target_methods
@@ -46,7 +48,7 @@ def check_rule(model: Any) -> None:
 
     Errors: DataError.
     """
-    chosen = not COUNT.test(model.n_components) and model.n_components != "auto"
+    chosen = not COUNT.test(model.n_components) and model.n_components not in ("auto", None)
     if model.row_effects and model.missing == "raise":
         raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
     if model.prior not in ("auto", "ml") and chosen:
@@ -103,16 +105,16 @@ class PPCA(linear.LinearModel):
     False
     """
 
-    n_components: int | float | Rule = parameter(
+    n_components: int | float | Rule | None = parameter(
         Parameter(
-            COUNT_OR_RULE,
-            'int, float or {"auto", "mle", "bic"}',
+            COUNT_OR_RULE.or_none(),
+            'int, float, {"auto", "mle", "bic"} or None',
             "K, the number of latent variables, or how to choose it; less than the number of samples, and at most that "
             f"of features.  {SUPPORTED}  Of complete data with at most {FULL_EIGEN:,} features, more than {ENOUGH} "
             'times as many samples and no direction without variance it is the same as "mle".  Of complete data it can '
             "be chosen from all eigenvalues of their covariance, too: a fraction of the variance above 0 and below 1 "
             'takes the fewest components that explain more; with more samples than features "mle" takes the largest '
-            'evidence (Minka), "bic" the smallest `bic`.',
+            'evidence (Minka), "bic" the smallest `bic`.  None takes as many as there can be.',
             option="components",
             letter="k",
             short="K",
@@ -152,6 +154,12 @@ class PPCA(linear.LinearModel):
         """float: τ², the variance of the levels of the rows with `row_effects=True`, else 0; the level of a row is its
         last score, times τ with `whiten=True`."""
         return float((self._model.fitted_loadings[:, self.n_components_ :] ** 2).max(initial=0.0))
+
+    @property
+    def singular_values_(self) -> Array:
+        """ndarray of shape (n_components,): √(N λ), with λ the `explained_variance_`: of complete data without a prior
+        the singular values of the centred rows."""
+        return np.sqrt(self.n_samples_ * self.explained_variance_)
 
     fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
     partial_fit = fit_methods.partial_fit

@@ -67,7 +67,7 @@ def table_task(
             f"missing='unstored' is for sparse data, and the {source.description} is dense; mark its missing entries "
             "with NaN and say missing='nan'"
         )
-    rule = None if COUNT.test(model.n_components) else model.n_components
+    rule = None if COUNT.test(model.n_components) else model.n_components  # None is as many as there can be
     if rule == "auto":
         components = _most_to_choose(model, rows, source)
     else:
@@ -158,12 +158,12 @@ def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> in
             f"{rows} × {features}; take a fraction of variance such as 0.9, or compare numbers by select_n_components"
         )
     most = min(rows - 1, features)
-    if rule is None and asked > most:
+    if rule is None and asked is not None and asked > most:
         raise DataError(
             f"n_components is {asked}, but data of {rows} samples × {features} features allow at most {most}; ask for "
             "fewer components"
         )
-    return most if rule is not None else int(asked)
+    return most if asked is None or rule is not None else int(asked)
 
 
 def weighted(task: FitTask, sample_weight: SampleWeight) -> FitTask:

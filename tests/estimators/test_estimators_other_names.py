@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import subprocess
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -13,7 +16,15 @@ import sklearn.mixture
 from estimator_cases import X
 
 import dlatent
-from dlatent import PPCA, DataError, FactorAnalysis, KernelPPCA, LocallyLinearEmbedding, PPCAMixture
+from dlatent import (
+    PPCA,
+    DataError,
+    FactorAnalysis,
+    KernelPPCA,
+    LocallyLinearEmbedding,
+    NoiseFloorWarning,
+    PPCAMixture,
+)
 
 THEIRS = {
     PPCA: sklearn.decomposition.PCA,
@@ -78,3 +89,50 @@ def test_poly_is_saved_and_loaded(tmp_path):
     loaded = dlatent.load(tmp_path / "model.zarr")
     assert loaded.kernel == "poly"
     np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+
+
+def test_singular_values_are_those_of_the_centred_rows():
+    expected = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    np.testing.assert_allclose(PPCA(3).fit(X).singular_values_, expected[:3], rtol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(5)], ids=["tall", "wide"])
+def test_none_takes_as_many_components_as_there_can_be(rows):
+    some = X[rows]
+    with warnings.catch_warnings(action="ignore", category=NoiseFloorWarning):  # fewer rows than features have no noise
+        model = PPCA(None, noise_floor=1e-9).fit(some)
+    assert model.n_components_ == min(len(some) - 1, some.shape[1])
+    np.testing.assert_allclose(model.get_covariance(), np.cov(some.T, bias=True), atol=1e-8)
+    assert model.get_params()["n_components"] is None
+
+
+def test_none_is_of_ppca_alone():
+    with pytest.raises(DataError, match="n_components is None; expected an integer of at least 1, or 'auto'"):
+        FactorAnalysis(None).fit(X)
+
+
+def test_none_of_rows_that_come_in_parts_is_refused():
+    with pytest.raises(DataError, match="n_components is None; rows that are added need a number"):
+        PPCA(None).partial_fit(X)
+
+
+def test_mixtures_fit_and_predict():
+    rows = np.vstack([X, X + 9.0])
+    clusters = PPCAMixture(1, 2).fit_predict(rows)
+    np.testing.assert_array_equal(clusters, PPCAMixture(1, 2).fit(rows).predict(rows))
+    assert len(set(clusters[: len(X)])) == len(set(clusters[len(X) :])) == 1
+
+
+LINKS = "from dlatent import PPCA; print(PPCA()._get_doc_link()); print('dlatent.PPCA.html' in PPCA()._repr_html_())"
+
+
+@pytest.mark.parametrize("address", ["https://docs.example/stable/", None])
+def test_the_html_links_to_the_documentation_where_the_package_says_where_it_is(tmp_path, address):
+    lines = ["Metadata-Version: 2.1", "Name: dlatent", "Version: 1", "Project-URL: Source, https://code.example"]
+    lines += [] if address is None else [f"Project-URL: Documentation, {address}"]
+    (tmp_path / "dlatent-1.dist-info").mkdir()
+    (tmp_path / "dlatent-1.dist-info" / "METADATA").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {LINKS}"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    wanted = ["", "False"] if address is None else ["https://docs.example/stable/reference/dlatent.PPCA.html", "True"]
+    assert run.stdout.splitlines() == wanted
