@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dlatent.models.correspondence_lle import self_correspondence as self_correspondence
     from dlatent.models.factor_analysis import FactorAnalysis as FactorAnalysis
     from dlatent.models.graph_ppca import GraphPPCA as GraphPPCA
+    from dlatent.models.imputer import Imputer as Imputer
     from dlatent.models.joint_views import JointViews as JointViews
     from dlatent.models.kernel import KernelPPCA as KernelPPCA
     from dlatent.models.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA
@@ -83,6 +84,7 @@ _MODULES = {
     "select_n_components": "models.selection",
     "NotFittedError": "models.model",
     "load": "models.saved",
+    "Imputer": "models.imputer",
     "JointViews": "models.joint_views",
     "self_correspondence": "models.correspondence_lle",
     "open_data": "stores.open",

@@ -60,6 +60,8 @@ def table_task(
     Errors: DataError for data that the model cannot be fitted to.
     """
     rows = source.shape[0] + (0 if before is None else before.report.samples)
+    if rows < 2:
+        raise DataError(f"the {source.description} has {rows} sample; a fit needs at least 2")
     if model._missing == "nan" and source.sparse:
         raise DataError(ONLY_DENSE.format(data=source.description))
     if model._missing == "unstored" and not source.sparse:
@@ -150,8 +152,6 @@ def _most_to_choose(model: Any, rows: int, source: DataSource) -> int:
 def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> int:
     """K, or as many components as there may be where a rule chooses them.  Errors: DataError."""
     features = source.shape[1]
-    if rows < 2:
-        raise DataError(f"the {source.description} has {rows} sample; a fit needs at least 2")
     if isinstance(rule, str) and rows <= features:
         raise DataError(
             f"n_components={rule!r} is for more samples than features, and the {source.description} has "

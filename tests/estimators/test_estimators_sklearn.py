@@ -18,6 +18,7 @@ from dlatent import (
     PPCA,
     DataError,
     FactorAnalysis,
+    Imputer,
     KernelPPCA,
     KernelSupervisedPPCA,
     LocallyLinearEmbedding,
@@ -30,6 +31,7 @@ CHECKED = [
     PPCA(),
     PPCA(missing="nan"),
     KernelPPCA(),
+    Imputer(),
     # Of clusters the graph of neighbours falls apart, which is an error unless it is wanted.
     LocallyLinearEmbedding(disconnected="keep"),
 ]
