@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import OneToOneFeatureMixin, clone
 
+from dlatent.engine.connect import Where
 from dlatent.errors import DataError
+from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
-from dlatent.models.inputs import Data, Rows, TargetsLike
+from dlatent.models.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.models.model import BaseEstimator, NotFittedError, TransformerMixin
 from dlatent.models.ppca import PPCA
+from dlatent.models.task import FitRun
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -53,15 +57,22 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         self.estimator = estimator
 
     @described
-    def fit(self, X: Data, y: TargetsLike = None, **options: Any) -> Self:
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
+    ) -> Self:
         """Fit the model to the observed entries.
 
         Parameters
         ----------
         y : optional
             Targets, for models that take them; others pass them by.
-        **options : optional
-            Other keywords of the model's `fit`, as `client`.
 
         Raises
         ------
@@ -71,7 +82,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         model = PPCA() if self.estimator is None else clone(self.estimator)
         if not hasattr(model, "impute") or "missing" not in model.get_params():
             raise DataError(f"estimator is {model!r}, which takes no missing entries; give a model such as PPCA()")
-        self.estimator_ = model.set_params(missing="nan").fit(X, y, **options)
+        run = FitRun(client, callbacks, checkpoint, resume)._asdict()
+        self.estimator_ = model.set_params(missing="nan").fit(X, y, **run)
         return self
 
     @described

@@ -20,6 +20,7 @@ from dlatent.models import cells, row_methods
 from dlatent.models.hyperparameters import COUNT_OR_AUTO, SHARED, model, parameter
 from dlatent.models.inputs import ScoresLike, Seed, require_order
 from dlatent.models.labelled import unwrap
+from dlatent.models.map_rows import precision_of
 from dlatent.models.model import Model, attribute
 from dlatent.stores.lazy import is_dask_array
 
@@ -166,11 +167,11 @@ def expected(scores: Any, loadings: Array, mean: Array) -> Any:
         return rows(scores)
     from dlatent.engine.lazy import map_chunks  # which only Dask arrays need
 
-    return map_chunks(scores, rows, len(mean))
+    return map_chunks(scores, rows, len(mean), precision_of(scores))
 
 
 def _expected(scores: Any, loadings: Array, mean: Array) -> Array:
-    return np.asarray(scores @ loadings.T + mean)
+    return np.asarray(scores @ loadings.T + mean, dtype=precision_of(scores))
 
 
 def covariance_of(fitted: Any, features: slice, other: slice | None = None) -> Array:

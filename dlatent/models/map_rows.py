@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from dlatent.stores.sinks import RowSink
 
 
+LIKE_DATA = ("scores", "imputed", "imputed_variance", "reconstructed", "reconstruction")
+"""Results that have the precision of the data, where that is single; all is computed in double precision."""
+
+
+def precision_of(data: Any) -> np.dtype[Any]:
+    """float32 for data in single precision, else float64."""
+    return np.dtype(np.float32 if data.dtype == np.float32 else np.float64)
+
+
 def open_edges(graph: GraphLike, source: DataSource) -> Graph:
     """The graph between the samples of a source. Errors: DataError where there is none, or one of other samples."""
     if graph is None:
@@ -192,8 +201,9 @@ def map_rows(
 
         shared = compares(function)
         rows = partial(_with_cache if shared else _without_targets, function=function, single=names is None)
+        dtype = precision_of(like.data) if name in LIKE_DATA else np.float64
         width, check = 1 if names is None else len(names), partial(_checked, features=replace(features, labels=None))
-        lazy = map_chunks(like.data, rows, width, check=check, shared=shared)
+        lazy = map_chunks(like.data, rows, width, dtype, check=check, shared=shared)
         return wrapped(lazy[:, 0] if names is None else lazy)
     source = source_of(like)
     features.check(source.shape, source.labels.features)
@@ -208,7 +218,8 @@ def map_rows(
         with cells_named({None: features.grid}):
             return _into_store(source, work, targets, edges, out, columns, names, name, run)
     local = "serial" if source.in_memory else run.client
-    values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
+    dtype = precision_of(source) if name in LIKE_DATA else np.float64
+    values: Array = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)), dtype)
     with (
         connect(source, targets=targets, client=local, graph=edges, cache_bytes=0) as session,
         shown(session, name),
@@ -257,6 +268,7 @@ def _into_store(
         out,
         shape,
         starts=starts,
+        dtype=precision_of(source) if name in LIKE_DATA else np.float64,
         dims=dims,
         coordinates=coordinates,
         name=name,

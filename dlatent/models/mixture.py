@@ -32,7 +32,7 @@ from dlatent.models.hyperparameters import (
 )
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.models.linear import latent
-from dlatent.models.map_rows import RowsRun
+from dlatent.models.map_rows import RowsRun, precision_of
 from dlatent.models.model import Model
 from dlatent.models.row_methods import mapped
 from dlatent.models.table import table_task, warmed
@@ -305,7 +305,8 @@ class PPCAMixture(Model[Mixture]):
         fitted = self._model
         scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels")
         chosen = chosen.ravel() if chosen.shape == np.shape(Z)[:-1] else chosen  # samples over several dimensions
-        return over_features(fitted.conditional_means(scores, chosen, whiten=self.whiten), fitted.labels.known, Z)
+        rows = fitted.conditional_means(scores, chosen, whiten=self.whiten).astype(precision_of(scores), copy=False)
+        return over_features(rows, fitted.labels.known, Z)
 
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
         r"""Log-likelihood of each sample, in O(DKM) each.

@@ -304,6 +304,7 @@ class Model(Estimator[F_co], ABC):
         """Tell scikit-learn's tools which data a model takes, and whether its targets are classes, if that is known."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse, tags.input_tags.allow_nan = self._missing != "nan", self._missing == "nan"
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         kind = getattr(self, "target_type", None)
         if kind is not None:
             tags.target_tags.required, tags.classifier_tags = True, ClassifierTags()

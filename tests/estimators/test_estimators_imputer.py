@@ -53,7 +53,7 @@ def test_data_frames_keep_their_names():
     assert imputer.get_feature_names_out().tolist() == imputer.feature_names_in_.tolist() == list("abcdefgh")
 
 
-def test_other_keywords_go_to_the_fit(tmp_path):
+def test_the_fit_of_the_model_can_be_resumed(tmp_path):
     Imputer(PPCA(2)).fit(HOLES, checkpoint=tmp_path / "kept", client="serial")
     assert (tmp_path / "kept").exists()
 

@@ -12,7 +12,7 @@ import zarr
 from dask.callbacks import Callback
 from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, Y, texts
 
-from dlatent import PPCA, SupervisedPPCA, open_data
+from dlatent import PPCA, CorrespondencePPCA, KernelPPCA, PPCAMixture, SupervisedPPCA, open_data
 
 PLAIN = PPCA(2).fit(X)
 SEMI = SupervisedPPCA(2).fit(X, PARTLY)
@@ -45,8 +45,57 @@ def test_numpy_gives_numpy():
         assert type(found) is np.ndarray
         assert found.shape == (N, 2)
         assert found.dtype == np.float64
-        assert model.transform(X.astype(np.float32)).dtype == np.float64
     assert SEMI.score_samples(X).shape == (N,)
+
+
+PAIRS = np.column_stack([np.arange(N)] * 2)
+VIEWS = CorrespondencePPCA(1).fit({"left": X[:, :4], "right": X[:, 4:]}, correspondence=PAIRS)
+SINGLE = X.astype(np.float32)
+MIXTURE, HOLED = PPCAMixture(1, 2).fit(X), PPCA(2, missing="nan").fit(X)
+ROWS_LIKE_THE_DATA = {
+    "scores": PLAIN.transform,
+    "scores of targets": SEMI.transform,
+    "scores of a mixture": MIXTURE.transform,
+    "reconstructed": MIXTURE.reconstruct,
+    "imputed": HOLED.impute,
+    "scores of kernels": KernelPPCA(2).fit(X).transform,
+    "scores of a view": lambda rows: VIEWS.transform({"left": rows[:, :4]}),
+    "another view": lambda rows: VIEWS.reconstruct(rows[:, :4], "left", "right"),
+}
+"""Methods whose results are in units of the data or of latent variables."""
+
+
+@pytest.mark.parametrize("name", ROWS_LIKE_THE_DATA)
+def test_single_precision_gives_single_precision_that_is_computed_in_double(name):
+    method = ROWS_LIKE_THE_DATA[name]
+    found = method(SINGLE)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, method(SINGLE.astype(np.float64)).astype(np.float32))
+    assert method(np.round(X).astype(np.int64)).dtype == np.float64
+
+
+def test_lazy_results_and_stores_have_the_precision_of_the_data(tmp_path):
+    rows = da.from_array(SINGLE, chunks=(7, D))
+    lazy = PLAIN.transform(rows)
+    assert lazy.dtype == lazy.compute().dtype == np.float32
+    PLAIN.transform(rows, out=tmp_path / "scores.zarr")
+    stored = zarr.open_group(tmp_path / "scores.zarr")["scores"]
+    assert stored.dtype == np.float32
+    np.testing.assert_array_equal(stored[:], PLAIN.transform(SINGLE))
+    assert PLAIN.transform(sp.csr_array(SINGLE)).dtype == np.float32
+
+
+def test_features_of_scores_in_single_precision_are_in_single_precision():
+    for model, more in ((PLAIN, ()), (MIXTURE, (MIXTURE.predict(SINGLE),))):
+        features = model.inverse_transform(model.transform(SINGLE), *more)
+        assert features.dtype == np.float32
+        expected = model.inverse_transform(model.transform(SINGLE).astype(np.float64), *more)
+        np.testing.assert_array_equal(features, expected.astype(np.float32))
+
+
+def test_likelihoods_and_probabilities_are_in_double_precision():
+    assert PLAIN.score_samples(SINGLE).dtype == np.float64
+    assert MIXTURE.predict_proba(SINGLE).dtype == CLASSIFIER.predict_proba(SINGLE).dtype == np.float64
 
 
 @pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil"])
