@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dlatent.engine.session import PassRecord, Session
 from dlatent.errors import DataError
@@ -50,6 +50,9 @@ class Callback:
     >>> [record.name for record in passes]
     ['moments']
     """
+
+    shows_progress: ClassVar[bool] = False
+    """Whether no other bar is wanted beside it."""
 
     def __init__(
         self,
@@ -155,11 +158,11 @@ def show_progress(when: bool | Literal["auto"] = "auto") -> None:
 
 
 def _default_bar(heard: Sequence[Callback], seconds: float, nbytes: int) -> ProgressBar | None:
-    """The bar that is shown without being asked for, beside no other."""
+    """The bar that is shown without being asked for, beside no other, nor one of scikit-learn."""
     wanted = _progress.get()
     if wanted is None:
         wanted = (seconds > LONG_SECONDS or nbytes > LONG_BYTES) and _interactive()
-    return ProgressBar() if wanted and not any(isinstance(one, ProgressBar) for one in heard) else None
+    return ProgressBar() if wanted and not any(one.shows_progress for one in heard) else None
 
 
 def _interactive() -> bool:
@@ -176,6 +179,8 @@ class ProgressBar(Callback):
     >>> with ProgressBar():
     ...     model = PPCA(2).fit(rows)  # doctest: +SKIP
     """
+
+    shows_progress = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,6 +23,7 @@ from dlatent.models.docstrings import name_methods
 from dlatent.models.hyperparameters import ZeroRows, declared, model, parameter
 from dlatent.models.inputs import KnownFeatures, PathLike, Seed
 from dlatent.models.other_names import refuse_keywords
+from dlatent.models.scikit_callbacks import CallbackSupportMixin, with_scikit_callbacks
 from dlatent.models.table import ONLY_DENSE
 from dlatent.models.task import FitTask
 from dlatent.solvers.plan import html_table
@@ -81,7 +82,7 @@ class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]
     """A fitted attribute or method was asked for before `fit`; scikit-learn's own is caught by its name, too."""
 
 
-class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, Generic[F_co]):
+class Estimator(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, Generic[F_co]):
     """The base of all models, whose fits find values of one type."""
 
     _rules: ClassVar[tuple[Callable[[Any], None], ...]] = ()
@@ -93,6 +94,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __init_subclass__(cls, **options: Any) -> None:
         if cls.__name__ in PUBLIC:
             name_methods(cls)  # before scikit-learn's own `__init_subclass__` wraps them
+            cls.fit = with_scikit_callbacks(cls.fit)  # type: ignore[attr-defined]
         super().__init_subclass__(**options)
 
     def __new__(cls, *args: Any, **params: Any) -> Self:
