@@ -15,6 +15,7 @@ from dlatent.models.inputs import CellWeights, Data, GraphLike, Mask, PathLike, 
 from dlatent.models.model import Model, available_if
 from dlatent.models.table import opened
 from dlatent.solvers.plan import Plan
+from dlatent.solvers.task import MOST_KEPT
 
 M = TypeVar("M", bound=Model[Any])
 
@@ -300,7 +301,8 @@ def partial_fit(
     """Add rows to those of earlier calls, and fit the model to all of them.
 
     The model keeps D² moments of the rows, and is after each call that of one fit to all rows, whatever their order and
-    parts, to rounding.  `fit` begins anew; a model that was saved and loaded has lost its moments.
+    parts, to rounding.  `fit` begins anew, and keeps the moments, too, of at most 500 features and where the solver is
+    "covariance"; a model that was saved and loaded has lost them.
 
     Returns
     -------
@@ -310,7 +312,7 @@ def partial_fit(
     Raises
     ------
     DataError
-        For other features than before, for a model that was fitted by `fit` or loaded, and as in `fit`.
+        For other features than before, for a model without moments, and as in `fit`.
     PlanError
         Where the moments do not fit in memory.
     """
@@ -325,7 +327,8 @@ def partial_fit(
         )
     if before is not None and before.moments is None:
         raise DataError(
-            "the model was fitted by `fit`, or loaded, and has no moments to add to; begin with partial_fit of a clone"
+            f"the model has no moments to add to: `fit` keeps those of at most {MOST_KEPT} features, where the solver "
+            "is 'covariance' and samples have no weights, and `load` has none; begin with partial_fit of a clone"
         )
     moments, places = (None, ()) if before is None else (before.moments, before.places)
     task = self._task(source, before=before)

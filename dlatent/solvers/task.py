@@ -21,6 +21,8 @@ from dlatent.order import group_count, task_count
 from dlatent.passes import Run
 
 MAX_EM_ITERATIONS = 2000
+MOST_KEPT = 500
+"""Features of which a fit keeps the moments, 2 MB, so that rows can be added."""
 DOUBLE, SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
 BYTES_PER_ENTRY = 12
 """Of sparse Dask chunks, whose entries nobody has counted."""
@@ -260,6 +262,13 @@ class Task:
     def columns(self) -> int:
         """Columns of the targets on their rank, where they are not a view of the data."""
         return 0 if self.arrangement is not None else sum(self.specification.sizes[1:])
+
+    @property
+    def keeps_moments(self) -> bool:
+        """Whether the moments of one table stay with the model, which more rows may be added to: where that is asked
+        for, and where they are small."""
+        apart = self.between or self.arrangement or self.kernel or self.targets or self.weighted or self.scale
+        return self.adding or (not apart and self.data.features <= MOST_KEPT)
 
     @property
     def edges(self) -> int:

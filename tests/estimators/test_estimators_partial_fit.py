@@ -63,15 +63,35 @@ def test_parts_come_in_any_kind() -> None:
 def test_a_fit_begins_anew() -> None:
     model = PPCA(2).partial_fit(X[:50]).fit(X[50:])
     np.testing.assert_array_equal(model.components_, PPCA(2).fit(X[50:]).components_)
-    with pytest.raises(DataError, match="no moments to add to; begin with partial_fit of a clone"):
-        model.partial_fit(X[:50])
+    same(model.partial_fit(X[:50]), WHOLE)
+
+
+@pytest.mark.parametrize("cls", [PPCA, FactorAnalysis])
+def test_rows_are_added_to_those_of_a_fit(cls: Any) -> None:
+    same(cls(2).fit(X[:50]).partial_fit(X[50:]), cls(2).fit(X))
+    same(cls("auto").fit(X[:50]).partial_fit(X[50:]), cls("auto").fit(X))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_fit_that_keeps_no_moments_says_which_do() -> None:
+    wide = np.random.default_rng(0).normal(size=(600, 501))
+    fits = (
+        PPCA(2, solver="krylov").fit(X),
+        PPCA(2).fit(X, sample_weight=np.full(len(X), 2.0)),
+        PPCA(2, scale="spread").fit(X).set_params(scale="none"),
+        PPCA(2, solver="covariance").fit(wide),
+    )
+    for model in fits:
+        words = "`fit` keeps those of at most 500 features, where the solver is 'covariance'.*partial_fit of a clone"
+        with pytest.raises(DataError, match=words):
+            model.partial_fit(wide if model.n_features_in_ == 501 else X)
 
 
 def test_moments_are_pickled_but_not_saved(tmp_path: Any) -> None:
     model = PPCA(2).partial_fit(X[:50])
     same(pickle.loads(pickle.dumps(model)).partial_fit(X[50:]), WHOLE)
     model.save(tmp_path / "m.zarr")
-    with pytest.raises(DataError, match="or loaded"):
+    with pytest.raises(DataError, match="`load` has none"):
         load(tmp_path / "m.zarr").partial_fit(X[50:])
     same(clone(model).partial_fit(X), WHOLE)
 

@@ -50,7 +50,6 @@ NO_CLASSIFIER = "predict_proba has a column for each component of the mixture, a
 NO_LABEL = "-1 stands for no label, so that of the labels -1 and 1 one class is left"
 COLUMN = "a column of labels is taken for labels without a warning"
 OUTSIDE = "rows of the fit are placed by their neighbours, as others are, so that a ridge moves them by a thousandth"
-NO_MOMENTS = "fit keeps no D² moments, to which partial_fit would add"
 NO_WEIGHTS = "iterations over rows with missing entries know no weights"
 WEIGHTS = (
     *(f"sample_weights_{name}" for name in ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")),
@@ -58,8 +57,6 @@ WEIGHTS = (
     "sample_weight_equivalence_on_dense_data",
 )
 EXPECTED = {
-    PPCA: {"check_fit_score_takes_y": NO_MOMENTS},
-    FactorAnalysis: {"check_fit_score_takes_y": NO_MOMENTS},
     PPCAMixture: dict.fromkeys(("check_estimator_sparse_array", "check_estimator_sparse_matrix"), NO_CLASSIFIER),
     SupervisedPPCA: {"check_classifiers_classes": NO_LABEL, "check_supervised_y_2d": COLUMN},
     LocallyLinearEmbedding: {f"check_transformer_{name}": OUTSIDE for name in ("general", "data_not_an_array")},

@@ -129,7 +129,7 @@ class CovarianceSolver(Solver):
             solution = em_on_moments(middle, task, report, start=start)
         else:
             solution = by_moments(middle, task, report)
-        return replace(samples.concluded(solution), moments=moments if task.adding else None)
+        return replace(samples.concluded(solution), moments=moments if task.keeps_moments else None)
 
 
 class KrylovSolver(Solver):
