@@ -6,16 +6,20 @@ import pickle
 
 import numpy as np
 import pytest
+from checked_models import ChainGraphPPCA, ChainRelationalPPCA, ChainRelationalSupervisedPPCA, Halves
 from estimator_cases import CLASSES, PARTLY, D, N, X, Y, same
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from dlatent import (
     PPCA,
+    CorrespondenceFactorAnalysis,
+    CorrespondencePPCA,
+    CorrespondenceSupervisedPPCA,
     DataError,
     FactorAnalysis,
     Imputer,
@@ -25,6 +29,7 @@ from dlatent import (
     PPCAMixture,
     SupervisedPPCA,
 )
+from dlatent.testing import expected_failed_checks
 from tests.simulators import simulate
 
 CHECKED = [
@@ -32,8 +37,10 @@ CHECKED = [
     PPCA(missing="nan"),
     KernelPPCA(),
     Imputer(),
-    # Of clusters the graph of neighbours falls apart, which is an error unless it is wanted.
+    LocallyLinearEmbedding(),
     LocallyLinearEmbedding(disconnected="keep"),
+    ChainGraphPPCA(),
+    ChainRelationalPPCA(),
 ]
 CHECKED_SLOWLY = [
     SupervisedPPCA(),
@@ -43,45 +50,39 @@ CHECKED_SLOWLY = [
     PPCAMixture(noise_floor=1e-3),
     # Of 15 rows and 30 features it has a Heywood case, before whose floor the likelihood is flat to rounding.
     FactorAnalysis(noise_floor=1e-3),
+    FactorAnalysis(missing="nan"),
+    SupervisedPPCA(missing="nan"),
+    KernelSupervisedPPCA(target_type="class"),
+    ChainGraphPPCA(missing="nan"),
+    ChainRelationalSupervisedPPCA(),
+    ChainRelationalSupervisedPPCA(target_type="class"),
+    Halves(CorrespondencePPCA()),
+    Halves(CorrespondenceFactorAnalysis()),
+    Halves(CorrespondenceSupervisedPPCA()),
 ]
 
 
-NO_CLASSIFIER = "predict_proba has a column for each component of the mixture, and none for each class"
-NO_LABEL = "-1 stands for no label, so that of the labels -1 and 1 one class is left"
-COLUMN = "a column of labels is taken for labels without a warning"
-OUTSIDE = "rows of the fit are placed by their neighbours, as others are, so that a ridge moves them by a thousandth"
-NO_WEIGHTS = "iterations over rows with missing entries know no weights"
-WEIGHTS = (
-    *(f"sample_weights_{name}" for name in ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")),
-    "all_zero_sample_weights_error",
-    "sample_weight_equivalence_on_dense_data",
-)
-EXPECTED = {
-    PPCAMixture: dict.fromkeys(("check_estimator_sparse_array", "check_estimator_sparse_matrix"), NO_CLASSIFIER),
-    SupervisedPPCA: {"check_classifiers_classes": NO_LABEL, "check_supervised_y_2d": COLUMN},
-    LocallyLinearEmbedding: {f"check_transformer_{name}": OUTSIDE for name in ("general", "data_not_an_array")},
-}
-"""Why a check of scikit-learn fails; docs/howto/scikit_learn.md has the same."""
-
-
-def expected(estimator):
-    """The checks that fail, and why."""
-    if getattr(estimator, "missing", "raise") != "raise":
-        return {f"check_{name}": NO_WEIGHTS for name in WEIGHTS}
-    return EXPECTED.get(type(estimator), {})
-
-
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(CHECKED, expected_failed_checks=expected)
+@parametrize_with_checks(CHECKED, expected_failed_checks=expected_failed_checks)
 def test_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(CHECKED_SLOWLY, expected_failed_checks=expected)
+@parametrize_with_checks(CHECKED_SLOWLY, expected_failed_checks=expected_failed_checks)
 def test_the_contract_of_scikit_learn_for_models_of_slower_fits(estimator, check):
     check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", [LocallyLinearEmbedding(), LocallyLinearEmbedding(disconnected="keep")], ids=str)
+def test_every_declared_check_fails_and_no_other(model):
+    declared = expected_failed_checks(model)
+    results = check_estimator(model, expected_failed_checks=declared, on_fail=None, on_skip=None)
+    failed = {result["check_name"] for result in results if result["status"] == "xfail"}
+    assert failed == declared.keys() & {result["check_name"] for result in results}
+    assert not [result for result in results if result["status"] == "failed"]
 
 
 @pytest.mark.parametrize("model", [PPCA(3, tol=1e-7), SupervisedPPCA(3, target_type="class", noise_floor=1e-4)])
