@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+import scipy.sparse as sp
+import xarray as xr
+
 from dlatent.arrays import Array, DataSource
+from dlatent.errors import DataError
+from dlatent.fitted.fit import require_room
+from dlatent.fitted.grid import over_features
 from dlatent.fitted.kernel import KernelGaussian
+from dlatent.fitted.rows import function
 from dlatent.models import fit_methods, row_methods, target_methods
 from dlatent.models.hyperparameters import (
     BANDWIDTH,
@@ -13,6 +24,7 @@ from dlatent.models.hyperparameters import (
     KERNEL,
     NUMBER,
     PLACE,
+    POSITIVE,
     Float,
     Head,
     KernelName,
@@ -24,13 +36,16 @@ from dlatent.models.hyperparameters import (
     model,
     parameter,
 )
-from dlatent.models.inputs import Mask, PathLike, Seed, TargetsLike
+from dlatent.models.inputs import Mask, PathLike, ScoresLike, Seed, TargetsLike
 from dlatent.models.kernel_task import check_kernel, kernel_task
 from dlatent.models.linear import NUMBER as COMPONENTS
+from dlatent.models.linear import latent
+from dlatent.models.map_rows import precision_of
 from dlatent.models.model import Model
 from dlatent.models.table import with_targets
 from dlatent.models.task import FitTask
-from dlatent.operators.kernels import KernelFunction
+from dlatent.operators.kernels import KernelFunction, median_gamma
+from dlatent.operators.sparse import stacked
 
 
 @model
@@ -121,6 +136,51 @@ class KernelModel(Model[KernelGaussian]):
     n_features_in_, feature_names_in_ = row_methods.n_features_in_, row_methods.feature_names_in_
     transform, posterior = row_methods.transform, row_methods.posterior
     score_samples, score = row_methods.score_samples, row_methods.score
+
+    def inverse_transform(self, Z: ScoresLike, *, alpha: float = 1.0) -> npt.NDArray[Any] | xr.DataArray:
+        r"""Return rows that have about these scores, by kernel ridge regression of the training rows on their scores.
+
+        .. math:: x(z) = \bar x + k(z, Z) (k(Z, Z) + \alpha \bar k I)^{-1} (X - 1 \bar x^\top)
+
+        with the kernel of the model between scores, its γ by their median, and k̄ the mean of k(z, z), 1 for "rbf"; as
+        scikit-learn's KernelPCA, but about the mean x̄.  It is learned in each call, in O(N³), N the training rows or landmarks.
+
+        Parameters
+        ----------
+        alpha : float, default 1.0
+            Ridge, a positive number: the smaller, the nearer are the training rows to themselves.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+            In units of the features; over their dimensions as in PPCA.inverse_transform.
+
+        Raises
+        ------
+        DataError
+            For another number of components, and for a precomputed kernel, which has no rows.
+        PlanError
+            Where the kernel between the training rows does not fit in memory.
+        """
+        POSITIVE.require("alpha", alpha)
+        fitted, scores = self._model, latent(self, Z, self._model.component)
+        compared = fitted.compared
+        if not compared.rows:
+            raise DataError("a precomputed kernel has no rows that scores could be turned into; give a kernel by name")
+        count = compared.rows[-1].stop
+        require_room(count, max(count, compared.columns), "the kernel of the training rows", "fit with landmarks")
+        kept = stacked(tuple(block.load() for block in compared.rows))
+        rows = np.asarray(kept.toarray() if isinstance(kept, sp.csr_array) else kept, dtype=np.float64)
+        if fitted.row_units is not None:
+            rows = rows * fitted.row_units
+        known = np.asarray(function(self._rows.scores, row_methods.score_axes(self))(rows, None))
+        kernel, mean = compared.kernel, rows.mean(axis=0)
+        kernel = replace(kernel, gamma=median_gamma(kernel.name, known), shift=None)
+        between = kernel(known, known)
+        between.flat[:: count + 1] += alpha * (np.trace(between) / count or 1.0)
+        weights = la.solve(between, rows - mean, assume_a="pos")
+        found = kernel(np.asarray(scores, dtype=np.float64), known) @ weights + mean
+        return over_features(found.astype(precision_of(scores), copy=False), fitted.labels.known, Z)
 
     @property
     def dual_components_(self) -> Array:

@@ -30,7 +30,7 @@ class KernelConformance(Conformance):
         for values in (model.dual_components_, scores):
             assert values.dtype == np.float64
             assert np.isfinite(values).all()
-        for name in ("components_", "mean_", "sample", "inverse_transform", "get_covariance", "impute"):
+        for name in ("components_", "mean_", "sample", "get_covariance", "impute"):
             assert not hasattr(model, name)
 
     def test_order_of_rows_does_not_matter(self, preset: Preset) -> None:

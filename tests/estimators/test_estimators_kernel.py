@@ -256,7 +256,7 @@ def test_bad_rows_are_named():
 
 def test_there_are_no_rows_to_draw_or_to_go_back_to():
     model = KernelPPCA(2).fit(X)
-    for name in ("sample", "inverse_transform", "impute", "impute_variance", "get_covariance"):
+    for name in ("sample", "impute", "impute_variance", "get_covariance"):
         assert not hasattr(model, name)
 
 

@@ -35,7 +35,6 @@ THEIRS = {
 }
 WITHOUT_ANOTHER = {
     FactorAnalysis: {"noise_variance_init"},
-    KernelPPCA: {"alpha"},
     LocallyLinearEmbedding: {"max_iter", "tol", "random_state", "hessian_tol", "modified_tol"},
     PPCAMixture: {"weights_init", "means_init", "precisions_init", "verbose_interval"},
 }
