@@ -208,18 +208,17 @@ patches:
       - {{op: replace, path: /spec/worker/spec/containers/0/env/0/value, value: "{limit}"}}
       - {{op: test, path: /spec/worker/spec/containers/0/env/1/name, value: THREADS}}
       - {{op: replace, path: /spec/worker/spec/containers/0/env/1/value, value: "{threads}"}}
-      - op: replace
-        path: /spec/worker/spec/containers/0/resources
-        value: {{requests: {{cpu: "{threads}", memory: {worker}Mi}}, limits: {{memory: {worker}Mi}}}}
+      - {{op: replace, path: /spec/worker/spec/containers/0/resources/requests/cpu, value: "{threads}"}}
+      - {{op: replace, path: /spec/worker/spec/containers/0/resources/requests/memory, value: {worker}Mi}}
+      - {{op: replace, path: /spec/worker/spec/containers/0/resources/limits/memory, value: {worker}Mi}}
   - target: {{kind: DaskAutoscaler}}
     patch: |-
       - {{op: replace, path: /spec/minimum, value: {workers}}}
       - {{op: replace, path: /spec/maximum, value: {workers}}}
   - target: {{kind: Job}}
     patch: |-
-      - op: replace
-        path: /spec/template/spec/containers/0/resources
-        value: {{requests: {{cpu: "1", memory: {driver}Mi}}, limits: {{memory: {driver}Mi}}}}
+      - {{op: replace, path: /spec/template/spec/containers/0/resources/requests/memory, value: {driver}Mi}}
+      - {{op: replace, path: /spec/template/spec/containers/0/resources/limits/memory, value: {driver}Mi}}
 """
 
 

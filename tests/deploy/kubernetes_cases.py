@@ -137,6 +137,7 @@ def faults(objects: list[Object]) -> list[str]:
         found += [f"{name}: {fault}" for fault in (*_rights(spec), *_resources(spec), *_names(spec, objects))]
     found += _sizes(objects)
     found += _selectors(objects)
+    found += _endings(objects)
     if len(images := {spec["containers"][0]["image"] for _, spec in parts.values()}) != 1:
         found.append(f"the images are {sorted(images)}")
     found += [f"there is a Secret: {one['metadata']['name']}" for one in objects if one["kind"] == "Secret"]
@@ -176,6 +177,10 @@ def _resources(spec: Object) -> Iterator[str]:
         yield f"asks for {asked} of memory and is limited to {limit}"
     if "cpu" not in own.get("requests", {}):
         yield "asks for no cpu"
+    volumes = sum(memory(one["emptyDir"].get("sizeLimit", "0Mi")) for one in spec["volumes"] if "emptyDir" in one)
+    asked, limit = (own.get(name, {}).get("ephemeral-storage", "0Mi") for name in ("requests", "limits"))
+    if asked != limit or memory(asked) <= volumes:
+        yield f"asks for {asked} of disk and is limited to {limit}, and its volumes may take {volumes} bytes"
 
 
 def _names(spec: Object, objects: list[Object]) -> Iterator[str]:
@@ -195,7 +200,7 @@ def _names(spec: Object, objects: list[Object]) -> Iterator[str]:
         yield f"uses the variables {unknown}, which nobody sets"
     ports = {port["name"] for port in container.get("ports", [])}
     if container["name"] != "driver":
-        for probe in ("readinessProbe", "livenessProbe"):
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             if container.get(probe, {}).get("httpGet", {}).get("port") not in ports:
                 yield f"has no {probe} at one of its ports"
 
@@ -208,12 +213,36 @@ def _sizes(objects: list[Object]) -> Iterator[str]:
     beside = memory(container["resources"]["limits"]["memory"]) - parse_bytes(variables["MEMORY"])
     if beside < 400 * 2**20:
         yield f"the limit of a worker leaves {beside} bytes beside what it may use itself"
+    (volume,) = (one for one in cluster["spec"]["worker"]["spec"]["volumes"] if one["name"] == "scratch")
+    if parse_bytes(variables.get("DASK_DISTRIBUTED__WORKER__MEMORY__MAX_SPILL", "inf")) >= memory(
+        volume.get("emptyDir", {}).get("sizeLimit", "0Mi")
+    ):
+        yield "a worker may spill more than its volume takes"
     if int(container["resources"]["requests"]["cpu"]) != int(variables["THREADS"]):
         yield "a worker has more or fewer threads than processors"
     if scaler["cluster"] != cluster["metadata"]["name"]:
         yield f"the autoscaler means {scaler['cluster']}"
     if not scaler["minimum"] == cluster["spec"]["worker"]["replicas"] <= scaler["maximum"]:
         yield "the autoscaler does not keep the workers that the cluster begins with"
+
+
+def _endings(objects: list[Object]) -> Iterator[str]:
+    """What is done goes, and holds no node: budgets are of pods that end, and let those go that do not run."""
+    if not of_kind(objects, "Job")["spec"].get("ttlSecondsAfterFinished"):
+        yield "the Job stays for ever when it is done"
+    parts = pods(objects)
+    for one in objects:
+        if one["kind"] == "PodDisruptionBudget":
+            wanted = one["spec"]["selector"]["matchLabels"].items()
+            selected = [name for name, (labels, _) in parts.items() if labels.items() >= wanted]
+            if selected != ["driver"] or one["spec"].get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
+                yield f"the budget of {selected} can block drains for ever"
+        if one["kind"] == "NetworkPolicy" and not all(rule.get("to") for rule in one["spec"].get("egress", [])):
+            yield f"{one['metadata']['name']} lets pods go anywhere"
+    spread = parts["worker"][1].get("topologySpreadConstraints", [])
+    chosen = [one["labelSelector"]["matchLabels"].items() for one in spread]
+    if not any(parts["worker"][0].items() >= labels for labels in chosen):
+        yield "workers are not spread over nodes"
 
 
 def _selectors(objects: list[Object]) -> Iterator[str]:
@@ -224,7 +253,9 @@ def _selectors(objects: list[Object]) -> Iterator[str]:
         wanted = [spec["podSelector"]] if one["kind"] == "NetworkPolicy" else []
         for rule in (*spec.get("ingress", []), *spec.get("egress", [])):
             wanted += [
-                peer["podSelector"] for peer in (*rule.get("from", []), *rule.get("to", [])) if "podSelector" in peer
+                peer["podSelector"]
+                for peer in (*rule.get("from", []), *rule.get("to", []))
+                if "podSelector" in peer and "namespaceSelector" not in peer  # else pods that are not ours
             ]
         if one["kind"] == "PodDisruptionBudget":
             wanted.append(spec["selector"])

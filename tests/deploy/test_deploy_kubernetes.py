@@ -141,6 +141,13 @@ RIGHTS = "securityContext"
         (put("Job", f"{POD}/{BOX}/envFrom/1", {"secretRef": {"name": "s"}}), "driver: needs the Secret s"),
         (put("Job", f"{POD}/{BOX}/args/3", "$(DATE)"), "{'DATE'}, which nobody sets"),
         (put("ConfigMap", "kind", "Secret"), "there is a Secret"),
+        (put("DaskCluster", f"{WORKER}/{BOX}/resources/requests/ephemeral-storage", "1Gi"), "worker: asks for 1Gi of"),
+        (put("DaskCluster", f"{WORKER}/volumes/0/emptyDir/sizeLimit", "17Gi"), "volumes may take"),
+        (put("DaskCluster", f"{WORKER}/{BOX}/env/4/value", "16GiB"), "may spill more than its volume"),
+        (put("DaskCluster", f"{SCHEDULER}/{BOX}/startupProbe", ...), "scheduler: has no startupProbe"),
+        (put("DaskCluster", f"{WORKER}/topologySpreadConstraints", []), "not spread over nodes"),
+        (put("Job", "spec/ttlSecondsAfterFinished", ...), "the Job stays for ever"),
+        (put("NetworkPolicy", "spec/egress/2/to", ...), "dlatent lets pods go anywhere"),
     ],
 )
 def test_what_does_not_fit_together_is_found(
@@ -156,6 +163,25 @@ def test_every_variable_of_worker_env_reaches_workers_and_driver(objects: list[O
     assert found == variables(DEPLOY / "worker.env")
     for name in ("worker", "driver"):
         assert {"configMapRef": {"name": "worker-environment"}} in pods(objects)[name][1]["containers"][0]["envFrom"]
+
+
+@rendering
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("PodDisruptionBudget", "spec/unhealthyPodEvictionPolicy", ...),
+        put("PodDisruptionBudget", "spec/selector/matchLabels", {"dask.org/component": "scheduler"}),
+    ],
+)
+def test_a_budget_that_blocks_drains_for_ever_is_found(change: Callable[[list[Object]], None]) -> None:
+    spot = copy.deepcopy(_rendered(RECIPE / "overlays" / "spot"))
+    change(spot)
+    assert "can block drains for ever" in "\n".join(faults(spot))
+
+
+@rendering
+def test_the_namespace_of_the_page_enforces_what_the_pods_are_made_for() -> None:
+    assert "label namespace fit pod-security.kubernetes.io/enforce=restricted" in (RECIPE / "README.md").read_text()
 
 
 @rendering
