@@ -96,9 +96,12 @@ def _failed(answers: Mapping[str, Any], what: str) -> list[Finding]:
 def _print(workers: Mapping[str, Any], stores: Mapping[str, Mapping[str, Any]], findings: list[Finding]) -> None:
     if workers:
         threads = sum(one["threads"] for one in workers.values())
-        memory = sum(one["memory_limit"] or 0 for one in workers.values()) / 2**30
+        limits = [one["memory_limit"] for one in workers.values() if one["memory_limit"]]
+        memory = [f"{sum(limits) / 2**30:.1f} GiB"] if limits else []
+        if endless := len(workers) - len(limits):
+            memory.append("no limit" if not limits else f"no limit for {endless}")
         hosts = len({one["host"] for one in workers.values()})
-        values = {"threads": f"{threads}", "memory": f"{memory:.1f} GiB", "machines": f"{hosts}"}
+        values = {"threads": f"{threads}", "memory": ", ".join(memory), "machines": f"{hosts}"}
         show.pairs(f"{number_of(len(workers), 'worker that answers', 'workers that answer')}", values)
     for place, seen in stores.items():
         readers = [one for at, one in seen.items() if at != HERE or len(seen) == 1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import socket
 import sys
@@ -36,6 +37,10 @@ READ_SECONDS = 120.0
 """How long a worker has to open a store and read a little of it."""
 CLOCK_SECONDS = 60.0
 """How far clocks may differ."""
+FILES, FILES_PER_WORKER = 256, 4
+"""Open files that a process needs by itself, and for each worker that it talks to."""
+PLAIN = ("tcp", "ws")
+"""Protocols of Dask without TLS."""
 IN_MEMORY = ("tmpfs", "ramfs")
 NETWORKS = ("9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "glusterfs", "lustre", "nfs", "smb", "sshfs")
 """Parts of the names of file systems that lie on other machines."""
@@ -102,6 +107,7 @@ def worker_state(worker: Any) -> dict[str, Any]:
         ),
         "unset": [name for name in worker_environment(threads) if name not in os.environ],
         "can_hang": sys.version_info < (3, 12) and bool(dask.config.get("distributed.worker.profile.enabled", True)),
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "scratch": str(scratch),
         "scratch_kind": next((mounted[folder] for folder in above if folder in mounted), ""),
         "scratch_free": shutil.disk_usage(scratch).free,
@@ -133,6 +139,11 @@ def examine(client: Any) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
     if not addresses:
         findings.append(Finding(SCHEDULER, "has no worker", "start some: dask worker ADDRESS"))
     before, workers = time.time(), dict[str, dict[str, Any]]()
+    findings += unencrypted(client.scheduler.address)
+    limit = partial(client.run_on_scheduler, resource.getrlimit, resource.RLIMIT_NOFILE)
+    for one in _answers(client, [SCHEDULER], lambda _: limit()).values():
+        if not isinstance(one, Exception):  # of a scheduler that does not answer it is said above
+            findings += _few_files(SCHEDULER, one[0], len(addresses))
     answers = everywhere(client, able, worker_state)
     interval = before - CLOCK_SECONDS, time.time() + CLOCK_SECONDS
     for address, one in answers.items():
@@ -140,7 +151,7 @@ def examine(client: Any) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
             findings.append(_silent(address, one))
         else:
             workers[address] = one | {"versions": versions[address]}
-            findings += _of_worker(address, one, interval)
+            findings += [*_of_worker(address, one, interval), *_few_files(address, one["open_files"], len(addresses))]
     return workers, [*findings, *_of_machines(workers)]
 
 
@@ -185,6 +196,31 @@ def _of_worker(address: str, one: Mapping[str, Any], clock: tuple[float, float])
     elif limit and one["scratch_free"] < limit:
         what = f"has {one['scratch_free'] / 2**30:.1f} GiB free in {one['scratch']}, less than its memory"
         yield Finding(address, what, f"make room, or {elsewhere}", wrong=False)
+
+
+def _few_files(where: str, files: int, workers: int) -> Iterator[Finding]:
+    """Whether a process may open fewer files than it needs beside so many workers."""
+    needed = FILES + FILES_PER_WORKER * workers
+    if files != resource.RLIM_INFINITY and files < needed:
+        what = f"may open {files} files, and connections to {number_of(workers, 'worker', 'workers')} are files, too"
+        yield Finding(where, what, f"say ulimit -n {max(needed, 65536)} where it starts (or LimitNOFILE=, or nofile)")
+
+
+def unencrypted(address: str) -> Iterator[Finding]:
+    """Yield what is to be said of a scheduler without TLS on another machine, by its address."""
+    protocol, _, host = address.partition("://")
+    if protocol not in PLAIN:
+        return
+    own = {one.address.partition("%")[0] for ones in psutil.net_if_addrs().values() for one in ones}
+    with suppress(OSError):
+        addresses = {str(one[4][0]) for one in socket.getaddrinfo(host.rpartition(":")[0].strip("[]"), None)}
+        if addresses & own:
+            return
+    what = (
+        f"is on another machine, at {address} without TLS: whoever reaches it runs code, and whoever is between reads"
+    )
+    mend = "give the cluster certificates (docs/howto/cluster.md, Certificates), where the network is not yours alone"
+    yield Finding(SCHEDULER, what, mend, wrong=False)
 
 
 def _of_machines(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:

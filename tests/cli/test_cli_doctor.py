@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from distributed import Client, LocalCluster
 import dlatent
 from dlatent import ingest
 from dlatent.cli.main import main
-from dlatent.engine.doctor import ANSWER_SECONDS
+from dlatent.engine.doctor import ANSWER_SECONDS, unencrypted
 from dlatent.engine.machine import recommended
 
 SPAWNED = "distributed.nanny.pre-spawn-environ."
@@ -112,6 +113,7 @@ def ill(folder: Path) -> Iterator[dict[str, Any]]:
         processes.work("endless", "--memory-limit", "0", "--local-directory", "/dev/shm/dlatent-doctor")
         processes.work("old", "--preload", str(folder / "old.py"))
         processes.work("late", "--preload", str(folder / "late.py"))
+        processes.work("few", under=("sh", "-c", 'ulimit -n 200 && exec "$@"', "sh"))
         processes.work("stopped")
         for name, mount in (("blind", "mount -t tmpfs none"), ("elsewhere", f"mount --bind {folder / 'other'}")):
             if words := apart(f"{mount} {seen}"):
@@ -158,6 +160,7 @@ def test_nothing_is_said_of_a_worker_that_is_well(ill: dict[str, Any]) -> None:
         ("late", "has a clock that differs by 3[56]", "set its clock", True),
         ("endless", "has no limit of memory", "--memory-limit", True),
         ("endless", r"scratch directory /dev/shm/\S* in memory \(tmpfs\)", "--local-directory", False),
+        ("few", r"may open 200 files, and connections to \d+ workers are files", "say ulimit -n 65536", True),
         ("stopped", f"gave no answer in {ANSWER_SECONDS:.0f} s", "look at its machine", True),
         ("plain", r"lets BLAS use \d+ threads beside 1 of Dask", "OPENBLAS_NUM_THREADS=1", False),
         ("plain", "clears memory anew", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 MALLOC_MMAP_THRESHOLD_=33554432", False),
@@ -211,6 +214,27 @@ def test_a_cluster_that_is_well(run: Any, store: Path, tmp_path: Path) -> None:
     assert "WRONG" not in ended.out
     assert ended.out.endswith("nothing is wrong\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_without_a_limit_of_memory(run: Any) -> None:
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with LocalCluster(**options, memory_limit=0) as cluster:
+        ended = run("doctor", "--scheduler", cluster.scheduler_address)
+    assert re.search(r"memory +no limit\n", ended.out), ended.out
+
+
+@pytest.mark.parametrize("address", ["tcp://192.0.2.7:8786", "ws://192.0.2.7:8786", "tcp://[2001:db8::7]:8786"])
+def test_a_scheduler_on_another_machine_without_certificates(address: str) -> None:
+    (one,) = unencrypted(address)
+    assert (one.where, one.wrong) == ("scheduler", False)
+    assert f"on another machine, at {address} without TLS" in one.what
+
+
+@pytest.mark.parametrize(
+    "address", ["tls://192.0.2.7:8786", "tcp://127.0.0.1:1", f"tcp://{gethostname()}:1", "inproc://1/2"]
+)
+def test_a_scheduler_with_certificates_or_on_this_machine(address: str) -> None:
+    assert list(unencrypted(address)) == []
 
 
 def test_a_busy_worker_answers(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
