@@ -42,7 +42,7 @@ INSTALL = $(PY) -m uv pip install -q --python $(PY)
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import uv, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
-.PHONY: help demo test test-slow test-all test-lowest notebooks notebooks-renew fuzz check lint types contracts docs lock audit clean
+.PHONY: help demo test test-slow test-all test-lowest notebooks notebooks-renew fuzz check lint types contracts docs package lock audit clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demonstration"
@@ -52,7 +52,8 @@ help:
 	@echo "make notebooks   run the notebooks of examples/, each from a clean kernel (NOTEBOOKS=examples/text.ipynb for one)"
 	@echo "make notebooks-renew   the same, and keep what they print and draw"
 	@echo "make fuzz    read 20000 damaged inputs (FUZZ_ARGS='--count 500 --only csv'); about half an hour"
-	@echo "make check   lint, types, import contracts and documentation, as the continuous integration runs them"
+	@echo "make check   lint, types, import contracts, documentation and package, as the continuous integration runs them"
+	@echo "make package   what a release uploads, in dist/, and whether PyPI would take it"
 	@echo "make lock    write requirements/*.txt again from pyproject.toml (LOCK_FLAGS=--upgrade for newer versions)"
 	@echo "make audit   compare the lower bounds and locked versions with requirements/advisories.toml, then those locked with"
 	@echo "             the advisories of PyPI, which fails where it cannot be asked; OFFLINE=1 leaves that out"
@@ -100,7 +101,7 @@ fuzz: $(DEV_READY)
 	$(PY) -W ignore -m tests.fuzz $(FUZZ_ARGS)
 
 check: $(DEV_READY)
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint types contracts docs
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint types contracts docs package
 
 lint: $(DEV_READY)
 	@echo "==> Lint"
@@ -120,6 +121,13 @@ contracts: $(DEV_READY)
 docs: $(DEV_READY)
 	@echo "==> Documentation"
 	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+# The source distribution, and the wheel that is built from it.
+package: $(DEV_READY)
+	@echo "==> Package"
+	rm -rf dist
+	$(PY) -m build --no-isolation . >/dev/null
+	$(PY) -m twine check --strict dist/*
 
 COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/bin/uv pip compile -q --universal --python-version 3.11 \
   --fork-strategy fewest --no-emit-index-url --no-emit-find-links $(LOCK_FLAGS) pyproject.toml
@@ -150,7 +158,7 @@ ifeq ($(OFFLINE),)
 endif
 
 clean:
-	rm -rf $(VENV) $(LOWEST) docs/_build docs/reference docs/tutorials demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) dist docs/_build docs/reference docs/tutorials demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEMO_READY): $(MADE) requirements/demo.txt pyproject.toml
 	@echo "==> Installing dlatent and requirements/demo.txt into $(VENV) (once)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,24 +94,44 @@ def interpreter(version: str) -> str | None:
     return None
 
 
+class Clean:
+    """An environment with the wheel, and what it needs with some extras; nothing else."""
+
+    def __init__(self, folder: Path, python: str, wheel: Path, extras: str) -> None:
+        self.folder, self.programs = folder, folder / "clean" / "bin"
+        self.run(sys.executable, "-m", "uv", "venv", "-q", "--python", python, "clean")
+        install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", self.programs / "python"]
+        self.run(*install, f"{wheel}[{extras}]")
+
+    def run(self, *words: str | Path) -> str:
+        """What a command says."""
+        left = ("PYTHONPATH", "MPLBACKEND")  # with the first dlatent is there already
+        own = {name: value for name, value in os.environ.items() if name not in left} | {"MPLBACKEND": "agg"}
+        done = subprocess.run(words, capture_output=True, text=True, cwd=self.folder, env=own)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_first_lines_of_the_readme_in_a_bare_environment(built: Path, tmp_path: Path) -> None:
+    readme, (wheel,) = (ROOT / "README.md").read_text(), built.glob("*.whl")
+    (extras,) = re.findall(r"^pip install '\.\[(\w+)\]'", readme, re.MULTILINE)
+    code = readme.partition("```python\n")[2].partition("\n```")[0]
+    clean = Clean(tmp_path, sys.executable, wheel, extras)
+    said = clean.run(
+        clean.programs / "python", "-c", f"{code}\nprint(dlatent.__file__, filled.shape, np.isnan(filled).any())"
+    )
+    assert said == f"{next(tmp_path.glob('clean/lib/python*/site-packages'))}/dlatent/__init__.py (1797, 64) False\n"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_a_clean_environment_with_the_newest_dependencies(built: Path, tmp_path: Path, version: str) -> None:
     python, (wheel,) = interpreter(version), built.glob("*.whl")
     if python is None:
         pytest.skip(f"no Python {version} on this machine")
-
-    def run(*words: str | Path) -> str:
-        own = {
-            name: value for name, value in os.environ.items() if name != "PYTHONPATH"
-        }  # else dlatent is there already
-        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=own)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    run(sys.executable, "-m", "uv", "venv", "-q", "--python", python, "clean")
-    programs = tmp_path / "clean" / "bin"
-    run(sys.executable, "-m", "uv", "pip", "install", "-q", "--python", programs / "python", f"{wheel}[files,plot]")
+    clean = Clean(tmp_path, python, wheel, "files,plot")
+    run, programs = clean.run, clean.programs
     code = (
         "import numpy as np; np.savez('x.npz', X=np.random.default_rng(0).normal(size=(200, 8)), y=np.arange(200) % 2)"
     )

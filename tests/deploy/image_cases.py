@@ -62,7 +62,7 @@ class Image:
         self._folder = folder
         wheels = folder / "wheels"
         lock = REPOSITORY / "requirements" / "dev.txt"
-        fetch = ("-m", "pip", "download", "-q", "-d", wheels, "-c", lock, f"{REPOSITORY}[remote]", "setuptools")
+        fetch = ("-m", "pip", "download", "-q", "-d", wheels, "-c", lock, f"{REPOSITORY}[metrics,remote]", "setuptools")
         _say(sys.executable, *fetch, folder=folder)
         packages = "--include=python3,python3-venv,ca-certificates"
         _say("mmdebstrap", "--variant=minbase", packages, "bookworm", "base.tar", folder=folder, SOURCE_DATE_EPOCH="0")
