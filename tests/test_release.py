@@ -104,7 +104,7 @@ def test_the_environment_of_conda_has_what_package_and_extras_need() -> None:
 
 
 def test_the_image_of_apptainer_is_that_of_the_containerfile() -> None:
-    image, file = ((ROOT / "deploy" / one).read_text() for one in ("slurm/dlatent.def", "kubernetes/Containerfile"))
+    image, file = ((ROOT / "deploy" / one).read_text() for one in ("slurm/image.def", "kubernetes/Containerfile"))
     (base,) = re.findall(r"^ARG BASE=(.*)$", file, re.MULTILINE)
     assert f"\nFrom: {base}\n" in image
     commands = []
