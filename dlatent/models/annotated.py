@@ -14,11 +14,11 @@ from dlatent.arrays import AxisLabels, DataSource
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
+from dlatent.models.aligned import plain_rows
 from dlatent.models.docstrings import described
 from dlatent.models.graph_ppca import GraphPPCA
 from dlatent.models.inputs import Annotated, TargetsLike
 from dlatent.models.joint_views import by_observations
-from dlatent.models.labelled import plain_rows
 from dlatent.stores.open import annotated_matrix, open_data
 from dlatent.stores.places import is_annotated, is_multimodal
 

@@ -24,13 +24,14 @@ from dlatent.gaussian.expectation import LOG_2PI
 from dlatent.gaussian.missing_entries.entries import pooled_noise
 from dlatent.gaussian.missing_entries.incomplete import FOLDS, HeldOut, HeldOutRequest, Hiding, block_held_out
 from dlatent.models import task as tasks
+from dlatent.models.aligned import plain_rows
 from dlatent.models.correspondence import JointModel
 from dlatent.models.factor_analysis import FactorAnalysis
 from dlatent.models.hyperparameters import Missing
 from dlatent.models.initial import spreads
 from dlatent.models.inputs import GraphLike, SampleDims
 from dlatent.models.joint_views import JointViews
-from dlatent.models.labelled import open_input, plain_rows
+from dlatent.models.labelled import open_input
 from dlatent.models.ppca import PPCA
 from dlatent.models.row_methods import encoded
 from dlatent.passes import Pass

@@ -17,7 +17,7 @@ from dlatent.fitted.fit import Fit
 from dlatent.fitted.linear import LinearGaussian
 from dlatent.gaussian.canonical import Rotated
 from dlatent.gaussian.specification import Parameters
-from dlatent.models import fit_methods, linear, row_methods
+from dlatent.models import fill_methods, fit_methods, linear, row_methods
 from dlatent.models.hyperparameters import (
     PRIOR,
     SHARED,
@@ -146,7 +146,7 @@ class FactorAnalysis(linear.LinearModel):
     fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
     partial_fit, posterior = fit_methods.partial_fit, row_methods.posterior
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
-    impute, sample = row_methods.impute, linear.sample
+    impute, sample = fill_methods.impute, linear.sample
 
     def transform(
         self,

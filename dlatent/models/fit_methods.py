@@ -11,7 +11,17 @@ from dlatent.errors import DataError
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.hyperparameters import COUNT_OR_AUTO
-from dlatent.models.inputs import CellWeights, Data, GraphLike, Mask, PathLike, Rows, SampleDims, SampleWeight, TargetsLike
+from dlatent.models.inputs import (
+    CellWeights,
+    Data,
+    GraphLike,
+    Mask,
+    PathLike,
+    Rows,
+    SampleDims,
+    SampleWeight,
+    TargetsLike,
+)
 from dlatent.models.model import Model, available_if
 from dlatent.models.table import opened
 from dlatent.solvers.plan import Plan
@@ -55,8 +65,8 @@ def fit_predict(
     X: Data,
     y: TargetsLike = None,
     *,
-    dim: str | None = None,
-    weights: xr.DataArray | None = None,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
 ) -> Rows:

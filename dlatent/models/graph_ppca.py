@@ -18,7 +18,7 @@ from dlatent.fitted.linear import LinearGaussian
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete
-from dlatent.models import fit_methods, linear, rotation, row_methods
+from dlatent.models import fill_methods, fit_methods, linear, rotation, row_methods
 from dlatent.models.hyperparameters import (
     COUNT,
     SMOOTHING,
@@ -288,7 +288,7 @@ class GraphPPCA(linear.LinearModel):
         if options:
             options["graph_filter"] = options["graph_filter"]._replace(with_rows=True)
             filled = partial(incomplete.graph_imputed, parameters=rows.parameters, specification=rows.specification)
-        return row_methods.filled(self, X, None, filled, "imputed", 1, run, **options)
+        return fill_methods.filled(self, X, None, filled, "imputed", 1, run, **options)
 
     @property
     def smoothing_(self) -> float:

@@ -13,9 +13,10 @@ from scipy.sparse.csgraph import connected_components
 from dlatent.arrays import DataSource
 from dlatent.containers import plain_numbers, refuse_mask
 from dlatent.errors import DataError
+from dlatent.models.aligned import plain_rows
 from dlatent.models.docstrings import described
 from dlatent.models.inputs import Names, Pairing, Views
-from dlatent.models.labelled import as_frame, is_frame, open_input, plain_rows
+from dlatent.models.labelled import as_frame, is_frame, open_input
 from dlatent.stores.joint import Table
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.location import is_place

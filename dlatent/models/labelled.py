@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -13,7 +12,6 @@ import pandas as pd
 import xarray as xr
 
 from dlatent.arrays import AxisLabels, DataSource, Grid
-from dlatent.containers import printable
 from dlatent.errors import DataError, cause
 from dlatent.fitted.cells import coslat, features_of, without_masks
 from dlatent.fitted.grid import (
@@ -22,7 +20,6 @@ from dlatent.fitted.grid import (
     require_grid,
     row_coordinates,
     spread,
-    stacked_rows,
     units,
     unstacked_rows,
 )
@@ -230,10 +227,10 @@ def _unwrapped(data: xr.DataArray, rows: tuple[str, ...], grid: Grid) -> Unwrapp
     columns, names = "feature" if "feature" not in rows else "cell", None
     if len(grid.dims) == 1:
         (columns,) = grid.dims
-        names = _coordinate(data, columns) if grid.kept is None and not grid.levels else None
+        names = coordinate(data, columns) if grid.kept is None and not grid.levels else None
         names = names if names is None else plain_labels(names)
     if len(rows) == 1:
-        labels = AxisLabels((rows[0], columns), _coordinate(data, rows[0]), names, grid=grid)
+        labels = AxisLabels((rows[0], columns), coordinate(data, rows[0]), names, grid=grid)
     else:
         stacked = {name: np.asarray(data[name].values) for name in rows}
         labels = AxisLabels(("sample", columns), None, names, grid=grid, stacked=stacked)
@@ -276,7 +273,7 @@ def _unwrap_frame(frame: Any) -> Unwrapped:
     # Of Dask a pass over its files counts the rows of each partition.
     values = frame.to_dask_array(lengths=True) if hasattr(frame, "to_dask_array") else frame.to_numpy()
     columns = np.array(names) if names else plain_labels(frame.columns)
-    return Unwrapped(values, AxisLabels(features=columns, index=_index_of(frame)), None)
+    return Unwrapped(values, AxisLabels(features=columns, index=index_of(frame)), None)
 
 
 def plain_labels(labels: Any) -> npt.NDArray[Any]:
@@ -285,63 +282,14 @@ def plain_labels(labels: Any) -> npt.NDArray[Any]:
     return index if index.dtype.kind in "iufM" else np.array([str(label) for label in index], dtype=str)
 
 
-def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
+def coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
+    """The labels along a dimension; None where it has none."""
     return np.array(data.coords[dim].values) if dim in data.coords else None
 
 
-def _index_of(values: Any) -> npt.NDArray[Any] | None:
+def index_of(values: Any) -> npt.NDArray[Any] | None:
     """The names of the rows of a table or column of pandas; None of others, and of Dask, which has not read them."""
     return np.asarray(values.index) if isinstance(values, pd.DataFrame | pd.Series) else None
-
-
-def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") -> Any:
-    """Targets, or what else has a value for each sample, as a plain array, whose labels must be those of the data.
-
-    Coordinates of xarray are the same throughout.  Names of rows of pandas that are 0, 1, … are as good as none, as
-    long as the data have not the same ones in another order.
-    Raises DataError naming the first sample whose label differs.
-    """
-    require_decoded(values)
-    if labels is not None and labels.stacked and isinstance(values, xr.DataArray):
-        return _stacked_values(values, labels.stacked, what)
-    named = isinstance(values, xr.DataArray) and values.ndim > 0
-    dim = str(values.dims[0]) if named else ""
-    labels_of_rows = _coordinate(values, dim) if named else _index_of(values)
-    known = None if labels is None else labels.index if labels.samples is None else labels.samples
-    if labels_of_rows is not None and known is not None and len(labels_of_rows) == len(known):
-        differ = np.flatnonzero(np.asarray(labels_of_rows != known))
-        strict = named and labels is not None and labels.samples is not None
-        if len(differ) and (strict or _tell(labels_of_rows, known)):
-            row = int(differ[0])
-            theirs, ours = printable(labels_of_rows[row]), printable(known[row])
-            mend = f"y = y.sel({dim}=X[{dim!r}])" if named else "y = y.loc[X.index]"
-            raise DataError(
-                f"row {row}: the {what} are labelled {theirs!r}, the data {ours!r}; align them first, for example "
-                + (mend if named else f"{mend}, or pass y.to_numpy() where the rows belong together as they lie")
-            )
-    if not isinstance(values, xr.DataArray):
-        return values
-    return values.values if values.chunks is None else values.data  # of which chunks may be masked
-
-
-def _stacked_values(values: xr.DataArray, stacked: Mapping[str, npt.NDArray[Any]], what: str) -> Any:
-    """Values over several dimensions of samples, as one.  Raises DataError for others than those of the data."""
-    sizes = {name: len(known) for name, known in stacked.items()}
-    if {name: values.sizes.get(name) for name in sizes} != sizes:
-        raise DataError(f"the {what} have dimensions {dict(values.sizes)}; the samples of the data lie along {sizes}")
-    for name, known in stacked.items():
-        if name in values.coords and not np.array_equal(values[name].values, known):
-            raise DataError(f"the {what} have other labels along {name!r} than the data; align them first, by y.sel")
-    turned = values.transpose(*stacked, ...)
-    return stacked_rows(turned.values if turned.chunks is None else turned.data, len(stacked))
-
-
-def _tell(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
-    """Whether labels that differ say that rows lie in another order: they are the same ones, or none are 0, 1, …, as
-    data without labels have (AnnData as texts)."""
-    numbers = np.arange(len(first))
-    counted = any(np.array_equal(axis, like) for axis in (first, second) for like in (numbers, numbers.astype(str)))
-    return not counted or set(first.tolist()) == set(second.tolist())
 
 
 def wrap_rows(

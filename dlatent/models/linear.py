@@ -16,7 +16,7 @@ from dlatent.errors import DataError
 from dlatent.fitted.fit import FACTORS, require_room
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Linear, LinearGaussian
-from dlatent.models import cells, row_methods
+from dlatent.models import cells, fill_methods, row_methods
 from dlatent.models.hyperparameters import COUNT_OR_AUTO, SHARED, model, parameter
 from dlatent.models.inputs import ScoresLike, Seed, require_order
 from dlatent.models.labelled import unwrap
@@ -84,7 +84,7 @@ class LinearModel(Model[LinearGaussian]):
     explained_variance_ratio_ = row_methods.explained_variance_ratio_
     n_features_in_, feature_names_in_ = row_methods.n_features_in_, row_methods.feature_names_in_
     score_samples, score = row_methods.score_samples, row_methods.score
-    impute_variance, predict_cells = row_methods.impute_variance, cells.predict_cells
+    impute_variance, predict_cells = fill_methods.impute_variance, cells.predict_cells
     components_, mean_, inverse_transform = components_, mean_, inverse_transform
 
     def get_covariance(self) -> Array:

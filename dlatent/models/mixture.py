@@ -303,8 +303,7 @@ class PPCAMixture(Model[Mixture]):
             For another number of latent variables, or labels that are no components.
         """
         fitted = self._model
-        scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels")
-        chosen = chosen.ravel() if chosen.shape == np.shape(Z)[:-1] else chosen  # samples over several dimensions
+        scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels").ravel()
         rows = fitted.conditional_means(scores, chosen, whiten=self.whiten).astype(precision_of(scores), copy=False)
         return over_features(rows, fitted.labels.known, Z)
 

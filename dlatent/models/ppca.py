@@ -10,7 +10,7 @@ import numpy as np
 from dlatent.arrays import Array, DataSource
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
-from dlatent.models import fit_methods, linear, rotation, row_methods, sampling_errors, target_methods
+from dlatent.models import fill_methods, fit_methods, linear, rotation, row_methods, sampling_errors, target_methods
 from dlatent.models.hyperparameters import (
     COUNT,
     COUNT_OR_RULE,
@@ -165,7 +165,7 @@ class PPCA(linear.LinearModel):
     partial_fit = fit_methods.partial_fit
     transform, posterior = row_methods.transform, row_methods.posterior
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
-    impute, sample, rotated = row_methods.impute, linear.sample, rotation.rotated
+    impute, sample, rotated = fill_methods.impute, linear.sample, rotation.rotated
     north_rule, bootstrap = sampling_errors.north_rule, sampling_errors.bootstrap
 
 
@@ -233,7 +233,7 @@ class SupervisedPPCA(linear.LinearModel):
 
     fit, plan = fit_methods.fit_targets, fit_methods.plan_targets
     transform, posterior = row_methods.transform, row_methods.posterior
-    impute, sample = row_methods.impute, target_methods.sample
+    impute, sample = fill_methods.impute, target_methods.sample
     predict, predict_proba = target_methods.predict, target_methods.predict_proba
     decision_function = target_methods.decision_function
     predictive_variance = target_methods.predictive_variance

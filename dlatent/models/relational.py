@@ -10,7 +10,7 @@ import xarray as xr
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.models import between, fit_methods, linear, rotation, row_methods, target_methods
+from dlatent.models import between, fill_methods, fit_methods, linear, rotation, row_methods, target_methods
 from dlatent.models.hyperparameters import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -177,7 +177,7 @@ class RelationalPPCA(linear.LinearModel):
     log_determinant, node_variance = between.log_determinant, between.node_variance
     precision, precision_rank_ = between.precision_numbers, between.precision_rank_
     fit, plan = fit_methods.fit_precision, fit_methods.plan_precision
-    transform, impute, sample = row_methods.transform, row_methods.impute, linear.sample
+    transform, impute, sample = row_methods.transform, fill_methods.impute, linear.sample
     rotated = rotation.rotated
 
 
@@ -277,7 +277,7 @@ class RelationalSupervisedPPCA(linear.LinearModel):
     log_determinant, node_variance = between.log_determinant, between.node_variance
     precision, precision_rank_ = between.precision_numbers, between.precision_rank_
     fit, plan = fit_methods.fit_graph_targets, fit_methods.plan_graph_targets
-    transform, impute, sample = row_methods.transform, row_methods.impute, target_methods.sample
+    transform, impute, sample = row_methods.transform, fill_methods.impute, target_methods.sample
     predict, predict_proba = target_methods.predict, target_methods.predict_proba
     decision_function = target_methods.decision_function
     predictive_variance = target_methods.predictive_variance

@@ -16,9 +16,10 @@ from dlatent.fitted.linear import FeatureNoise, Linear, LinearGaussian, SharedNo
 from dlatent.fitted.parts import Labels, Targets
 from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
 from dlatent.gaussian.specification import Specification, View
+from dlatent.models.aligned import plain_rows
 from dlatent.models.hyperparameters import COUNT
 from dlatent.models.inputs import CellWeights, Data, Mask, SampleDims, SampleWeight, TargetsLike
-from dlatent.models.labelled import open_input, plain_rows
+from dlatent.models.labelled import open_input
 from dlatent.models.task import FitTask
 from dlatent.solvers.solver import Solution
 from dlatent.solvers.task import DataSize

@@ -28,11 +28,12 @@ from dlatent.gaussian.moments import representable
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.view_heads import PairedRowsRequest, block_paired_rows, fraction_of_pairs, joined, view_heads
 from dlatent.gaussian.views import Arrangement, count_empty_views
+from dlatent.models.aligned import plain_rows
 from dlatent.models.callbacks import shown
 from dlatent.models.initial import far_shift, views_in_spreads
 from dlatent.models.inputs import KnownFeatures, Names, Pairing, Rows, TargetsLike, Views
 from dlatent.models.joint_views import joined_rows, named, without_labels
-from dlatent.models.labelled import open_input, plain_rows
+from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.model import Model
 from dlatent.models.table import MOST, table_fields, task_of
