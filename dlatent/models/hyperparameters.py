@@ -29,7 +29,7 @@ KernelSolver = Literal["auto", "memory", "recomputed", "stored", "em"]
 MixtureSolver = Literal["auto", "em"]
 EigenSolver = Literal["auto", "direct", "iterative"]
 Rule = Literal["auto", "mle", "bic"]
-KernelName = Literal["linear", "rbf", "polynomial", "poly", "cosine", "laplacian", "precomputed"]
+KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Head = Literal["auto", "likelihood"]
 Missing = Literal["raise", "nan", "unstored"]
@@ -135,7 +135,7 @@ def _among(*choices: str) -> Allowed:
 
 KERNEL = Allowed(
     f"a function of two blocks, or one of {', '.join(get_args(KernelName))}",
-    lambda value: callable(value) or value in get_args(KernelName),
+    lambda value: callable(value) or value in (*get_args(KernelName), "poly"),
     choices=get_args(KernelName),
 )
 TRACE_FRACTION = Allowed("a positive fraction of the trace, such as 1e-3", POSITIVE.test, float)

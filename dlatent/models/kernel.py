@@ -71,7 +71,7 @@ class KernelModel(Model[KernelGaussian]):
         ),
         default="auto",
     )
-    kernel: KernelName | KernelFunction = parameter(
+    kernel: KernelName | Literal["poly"] | KernelFunction = parameter(
         Parameter(
             KERNEL,
             "str or callable",
