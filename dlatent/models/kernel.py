@@ -174,13 +174,15 @@ class KernelModel(Model[KernelGaussian]):
         rows = np.asarray(kept.toarray() if isinstance(kept, sp.csr_array) else kept, dtype=np.float64)
         if fitted.row_units is not None:
             rows = rows * fitted.row_units
-        known = np.asarray(function(self._rows.scores, row_methods.score_axes(self))(rows, None))
+        # In one unit, whichever `transform` has.
+        lengths = fitted.lengths if self.whiten else 1.0
+        known = np.asarray(function(self._rows.scores, row_methods.score_axes(self))(rows, None)) * lengths
         kernel, mean = compared.kernel, rows.mean(axis=0)
         kernel = replace(kernel, gamma=median_gamma(kernel.name, known), shift=None)
         between = kernel(known, known)
         between.flat[:: count + 1] += alpha * (np.trace(between) / count or 1.0)
         weights = la.solve(between, rows - mean, assume_a="pos")
-        found = kernel(np.asarray(scores, dtype=np.float64), known) @ weights + mean
+        found = kernel(np.asarray(scores, dtype=np.float64) * lengths, known) @ weights + mean
         return over_features(found.astype(precision_of(scores), copy=False), fitted.labels.known, Z)
 
     @property
