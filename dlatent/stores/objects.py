@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import count
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -31,11 +32,21 @@ def url_of(store: Any) -> str:
             f"a place is given as a {kind}; give a path or URL, as text, or a store of Zarr, as session.store of "
             "icechunk or zarr.storage.ObjectStore of obstore"
         )
-    # By its text, which is that of a copy for reading, too.
-    name = f"{type(store).__name__}-{hashlib.sha256(str(store).encode()).hexdigest()[:12]}"
+    # By its text, which is that of a copy for reading, too, and of another endpoint or account.
+    text = f"{type(store).__name__}-{hashlib.sha256(str(store).encode()).hexdigest()[:12]}"
+    names = (f"{text}-{number}" for number in count())
+    name = next(name for name in names if name not in _open or _same(_open[name], store))
     if name not in _open or _open[name].read_only:
         _open[name] = store
     return f"{PROTOCOL}://{name}"
+
+
+def _same(known: Store, store: Store) -> bool:
+    """Whether a store is one that is known, or a copy of it that may write or may not."""
+    try:
+        return known is store or bool(known == store.with_read_only(known.read_only))
+    except NotImplementedError:
+        return False
 
 
 def store_at(place: str) -> Store | None:

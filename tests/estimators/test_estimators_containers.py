@@ -328,5 +328,5 @@ def test_other_processes_write_into_an_open_store(tmp_path: Path) -> None:
 
 def test_a_store_that_was_closed_is_no_place(tmp_path: Path) -> None:
     url = PPCA(2).fit(X).transform(X, out=memory(tmp_path))
-    with pytest.raises(StoreError, match=r"openstore://MemoryStore-\w+ is not open in this process"):
+    with pytest.raises(StoreError, match=r"openstore://MemoryStore-[\w-]+ is not open in this process"):
         PPCA(1).fit(url)
