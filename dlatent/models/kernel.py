@@ -142,9 +142,9 @@ class KernelModel(Model[KernelGaussian]):
 
         .. math:: x(z) = \bar x + k(z, Z) (k(Z, Z) + \alpha \bar k I)^{-1} (X - 1 \bar x^\top)
 
-        with the kernel of the model between scores, its γ by their median, and k̄ the mean of k(z, z), 1 for "rbf"; as
-        scikit-learn's KernelPCA, but about the mean x̄.  It is learned in each call, in O(N³), N the
-        training rows or landmarks.
+        with the kernel of the model between scores that are not whitened, its γ by their median, and k̄ the mean of
+        k(z, z), 1 for "rbf"; as scikit-learn's KernelPCA, but about the mean x̄.  It is learned in each call, in O(N³),
+        N the training rows or landmarks.
 
         Parameters
         ----------
