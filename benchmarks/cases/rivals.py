@@ -37,7 +37,6 @@ HOLES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "dlatent, threads": ("of_dlatent:ppca", {"workers": 0, "missing": "nan", "prior": "ml"}, ()),
     "ppca-rs": ("of_missing:ppca_rs", {}, ("ppca_rs",)),
     "ppca": ("of_missing:ppca_package", {"complete": True}, ("ppca",)),
-    "scikit-learn IterativeImputer": ("of_missing:iterative_imputer", {}, ("sklearn",)),
 }
 CONTESTS = {"rivals": COMPLETE, "rivals-holes": HOLES}
 
@@ -84,7 +83,7 @@ def _tasks(case: str, scale: float) -> tuple[Task, ...]:
     return tuple(
         Task(
             f"{name}/{rows}", function,
-            ({} if "Imputer" in name else k) | arguments | {"rows": rows, "method": method},
+            k | arguments | {"rows": rows, "method": method},
             requires=requires, once=True, timeout=PATIENCE,
         )
         for rows in _sizes(case, scale) for name, (method, arguments, requires) in CONTESTS[case].items()

@@ -94,7 +94,7 @@ def impute_variance(
     Returns
     -------
     array of shape (n_samples, n_features), or str
-        0 where an entry was observed; in the kind of the input, or the path `out`.
+        0 where an entry was observed; as of `impute`.
     """
     targets, run = encoded(self, X, y), RowsRun(out, overwrite, resume, client)
     return filled(self, X, targets, function(self._rows.imputed_variance), "imputed_variance", 2, run)
