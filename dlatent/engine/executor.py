@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count
 from operator import itemgetter
-from threading import Lock
+from threading import Lock, current_thread
 from typing import Any, TypeAlias
 
 from dask import threaded
@@ -119,6 +119,9 @@ class InProcess:
             halt(work.token)
             if not isinstance(error, Exception):
                 interrupt()
+            # Of a thread that was starting when a signal came the pool does not know: only so does it end, too.
+            for pool in threaded.pools.pop(current_thread(), {}).values():
+                pool.shutdown(wait=False)
             raise
         return list(results), len(task_graph.tasks)
 

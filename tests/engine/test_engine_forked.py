@@ -1,4 +1,5 @@
-"""Fits in processes that are forked: the threads of their parents are not there, nor is the connection to a cluster."""
+"""Fits in processes that are forked: the threads of their parents are not there, nor is the connection to a cluster.
+And the end of a process whose threads were starting when a signal came."""
 
 from __future__ import annotations
 
@@ -100,3 +101,29 @@ def test_a_client_of_the_parent_is_refused() -> None:
     assert [line.split()[0] for line in refused] == ["EngineError"] * 2
     assert all('Start processes by "spawn"' in line for line in refused)
     assert well == "True"
+
+
+INTERRUPTED = """
+import signal, sys, threading
+import numpy as np
+from dlatent import PPCA
+
+model, rows = PPCA(2, solver="krylov"), np.random.default_rng(0).normal(size=(4000, 12))
+
+def interrupt(frame, event, _):  # as Ctrl-C does when a thread of the pass has begun and its pool does not know of it
+    started = event == "return" and frame.f_code is threading.Thread.start.__code__
+    if started and "Pool" in frame.f_locals["self"].name:
+        sys.setprofile(None)
+        signal.raise_signal(signal.SIGINT)
+
+sys.setprofile(interrupt)
+try:
+    model.fit(rows)
+except KeyboardInterrupt:
+    print("interrupted")
+model.fit(rows)
+"""
+
+
+def test_a_process_ends_that_is_interrupted_while_a_thread_starts() -> None:
+    assert run(INTERRUPTED) == "interrupted\n"
