@@ -96,9 +96,10 @@ SHARED = entries(
         The data of each view, by name or in order, each of shape (n_samples of the view, n_features of the view) and of
         any kind that `dlatent.open_data` takes.  The variables of a Dataset are views.  A view with more than
         two dimensions has its samples along the dimension `on`.  `JointViews` bring their correspondence along.
-    correspondence : array, data frame or xarray.DataArray, optional
+    correspondence : array, data frame, xarray.DataArray or "rows", optional
         Which rows are one sample: pairs of rows (m, 2) of two views, or a table (m, n_views) with a row of each view,
-        −1 where the sample lacks it.  Rows that do not occur are samples of one view.
+        −1 where the sample lacks it.  Rows that do not occur are samples of one view.  "rows": row i of each view is
+        of sample i.
     on : str or mapping, optional
         Instead of `correspondence`: the name of labels that the views share (an xarray coordinate, an index or a
         column), or the labels of each view.

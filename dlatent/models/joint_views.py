@@ -55,12 +55,14 @@ def joined_rows(
         correspondence = by_observations(views)
     if (correspondence is None) == (on is None):
         raise DataError(
-            "give either correspondence=… (pairs of rows, or a table with a column for each view) or on=… (the name of "
-            "the labels that the views share)"
+            "give either correspondence=… (pairs of rows, a table with a column for each view, or 'rows' where row i of "
+            "each view is of sample i) or on=… (the name of the labels that the views share)"
         )
     names, lengths = list(sources), [source.shape[0] for source in sources.values()]
     if on is None:
         _check_places(sources)
+    if isinstance(correspondence, str):
+        correspondence = _row_by_row(correspondence, names, lengths)
     listed = _by_labels(on, data, sources) if on is not None else _as_table(correspondence, names)
     _check_table(listed, names, lengths)
     rest = []
@@ -102,6 +104,16 @@ def _check_places(sources: Mapping[str, DataSource]) -> None:
                 "name; use on='index', the names of rows in the stores (where they have no others, the numbers they "
                 "had in the file), or on={name: labels, …}"
             )
+
+
+def _row_by_row(word: str, names: list[str], lengths: list[int]) -> Table:
+    """Row i of each view is of sample i."""
+    if word != "rows":
+        raise DataError(f"correspondence is {word!r}; the only word that it takes is 'rows'")
+    if len(set(lengths)) > 1:
+        said = ", ".join(f"{name!r} has {rows}" for name, rows in zip(names, lengths, strict=True))
+        raise DataError(f"correspondence='rows' takes views of as many rows each; {said}")
+    return np.repeat(np.arange(lengths[0])[:, None], len(names), axis=1)
 
 
 def _as_table(correspondence: Any, names: list[str]) -> Table:

@@ -43,6 +43,12 @@ def test_a_table_or_a_frame_or_a_data_array_say_what_pairs_say():
         assert_same(fit(correspondence=given))
 
 
+def test_rows_are_samples_where_asked():
+    views = {"a": DATA[:, :6], "b": DATA[:, 6:]}
+    listed = fit(views, correspondence=np.repeat(np.arange(len(DATA))[:, None], 2, axis=1))
+    assert fit(views, correspondence="rows").log_likelihood_ == listed.log_likelihood_
+
+
 def test_labels_say_what_pairs_say(tmp_path):
     a = xr.DataArray(A, dims=("row", "word"), coords={"row": NAMES[:45], "code": ("row", np.arange(45))})
     b = xr.DataArray(B, dims=("line", "term"), coords={"row": ("line", NAMES[20:])})
@@ -129,6 +135,8 @@ def test_reconstructions_come_in_the_kind_of_the_data(tmp_path):
         ("view 'b' shares no sample with 'a'", {"correspondence": [[0, -1]]}),
         ("give either correspondence", {}),
         ("give either correspondence", {"correspondence": PAIRS, "on": "row"}),
+        ("the only word that it takes is 'rows'", {"correspondence": "lines"}),
+        ("views of as many rows each; 'a' has 45, 'b' has", {"correspondence": "rows"}),
         ("view 'b' has the label 'n20' in rows 0 and 1", {"on": {"a": NAMES[:45], "b": ["n20", *NAMES[20:59]]}}),
         ("no label occurs in two of the views", {"on": {"a": range(45), "b": range(100, 140)}}),
         ("view 'b' has 40 rows, but 3 labels", {"on": {"a": NAMES[:45], "b": NAMES[:3]}}),
