@@ -179,6 +179,8 @@ class DataSource:
         How often each sample counts in a fit; None for once.
     places : tuple of str
         Paths and URLs that the data are read from, as far as they are known.
+    graphs : mapping or None
+        Matrices between the samples that came along, by name: `obsp` of an AnnData; None of other data.
     """
 
     shape: tuple[int, int]
@@ -194,6 +196,7 @@ class DataSource:
     check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     weights: Array | None = field(default=None, repr=False, compare=False)
     places: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    graphs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def nbytes(self) -> int:

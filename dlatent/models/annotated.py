@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from dlatent.arrays import AxisLabels, DataSource
 from dlatent.containers import refuse_mask
@@ -16,13 +16,16 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models.aligned import plain_rows
 from dlatent.models.docstrings import described
-from dlatent.models.graph_ppca import GraphPPCA
 from dlatent.models.inputs import Annotated, TargetsLike
 from dlatent.models.joint_views import by_observations
-from dlatent.stores.open import annotated_matrix, open_data
+from dlatent.models.mixture import PPCAMixture
+from dlatent.models.target_methods import targets_of
+from dlatent.stores.open import open_annotated
 from dlatent.stores.places import is_annotated, is_multimodal
 
 Model = TypeVar("Model", bound=Any)
+OF_SCANPY = "pca"
+"""The key of `scanpy.pp.pca`, whose places have names of their own."""
 
 
 @described
@@ -31,7 +34,7 @@ def annotate(
     model: Model,
     *,
     layer: str | None = None,
-    mask_var: str | npt.ArrayLike | None = None,
+    mask_var: str | npt.ArrayLike | None = "auto",
     y: TargetsLike = None,
     key: str | None = None,
     client: Where = None,
@@ -39,8 +42,16 @@ def annotate(
 ) -> Model:
     """Fit a model to an AnnData or a MuData and put the results into it, in place, as scanpy does.
 
-    `obsm["X_KEY"]` gets the scores (n_obs, K), `varm["KEY_loadings"]` the loadings (n_vars, K) where the model has any,
-    of a MuData that of each modality, and `uns["KEY"]` the variances, the likelihood and the hyperparameters.
+    - `obsm["X_KEY"]`: scores (n_obs, K).
+    - `varm["KEY_loadings"]`: loadings (n_vars, K) where the model has any; of a MuData in each modality.
+    - `obs["KEY"]`: the class that a supervised model predicts, or the cluster of a mixture, categorical; or the number
+      that is predicted.
+    - `obsm["KEY_probabilities"]`: a data frame with the probability of each class, label or cluster.
+    - `obsm["KEY_predictions"]`: a data frame, where several numbers are predicted.
+    - `uns["KEY"]`: `variance`, `variance_ratio`, the likelihood and the hyperparameters.
+
+    With `key="pca"` scores and variances are where `scanpy.pp.pca` has them, and `varm["PCs"]` are the loadings with
+    length 1, so that all of scanpy that reads principal components goes on from there.
 
     Parameters
     ----------
@@ -52,15 +63,15 @@ def annotate(
         fitted.
     layer : str, optional
         Name of the layer to be fitted, of each modality; by default `X`.
-    mask_var : str or array of bool of shape (n_vars,), optional
-        The variables to be fitted: a column of `var`, as "highly_variable", or booleans.  Loadings of the others are
-        NaN.
+    mask_var : str or array of bool of shape (n_vars,) or None, default "auto"
+        The variables to be fitted: a column of `var`, or booleans; None for all.  "auto" is the column
+        "highly_variable" where there is one, as in scanpy, else all.  Loadings of the others are 0.
     y : str or array of shape (n_obs,), optional
         Targets, for models that take them: a column of `obs`, or an array.
     key : str, optional
         Part of the names; by default the name of the model in small letters, as "ppca".
     **options : optional
-        Other keywords of `fit`, as `graph=adata.obsp["connectivities"]`.
+        Other keywords of `fit`, as `graph="connectivities"`, the name of an entry of `obsp`.
 
     Returns
     -------
@@ -70,7 +81,8 @@ def annotate(
     Raises
     ------
     DataError
-        For names that the AnnData or MuData does not have, and as `fit`.
+        For names that the AnnData or MuData does not have, where predictions would take the place of the targets, and
+        as `fit`.
 
     Examples
     --------
@@ -92,47 +104,89 @@ def annotate(
             f"{type(model).__name__} has no scores of several views; give a model that has, as CorrespondencePPCA(20), "
             "or one of the modalities, as mdata.mod[name]"
         )
+    key = type(model).__name__.lower() if key is None else key
+    if isinstance(y, str) and y == key:
+        raise DataError(f"predictions would take the place of the targets in obs[{y!r}]; give another key")
     parts, sources, masks = dict(data.mod) if several else {"": data}, dict[str, DataSource](), dict[str, Any]()
     for name, part in parts.items():
-        masks[name] = slice(None) if mask_var is None else _mask(part, mask_var)
-        matrix, labels = annotated_matrix(part, layer, None if mask_var is None else masks[name])
-        sources[name] = replace(open_data(matrix), labels=labels)
+        masks[name] = _mask(part, mask_var)
+        sources[name] = open_annotated(part, layer, masks[name])
     samples: Any = sources if several else sources[""]
     targets = {} if y is None else {"y": _column(data.obs, y, "obs") if isinstance(y, str) else y}
     joined = {"correspondence": by_observations(data)} if several else {}
     fitted.fit(samples, **targets, **joined, client=client, **options)
-    key = type(model).__name__.lower() if key is None else key
-    edges = {"graph": options["graph"]} if isinstance(model, GraphPPCA) and "graph" in options else {}
+    filtered = "graph" in options and "graph" in signature(fitted.transform).parameters
+    edges = {"graph": options["graph"]} if filtered else {}
     data.obsm[f"X_{key}"] = np.asarray(fitted.transform(samples, client=client, **joined, **edges))
-    result, last = model.result_, 0
-    for name, part in parts.items() if "loadings" in result else ():
-        first, last = last, last + sources[name].shape[1]
-        loadings = np.full((len(part.var_names), result.sizes["component"]), np.nan)
-        loadings[masks[name]] = result["loadings"].values[first:last]
-        part.varm[f"{key}_loadings"] = loadings
-    data.uns[key] = _told(model, layer, mask_var)
+    _put_loadings(fitted, parts, masks, key)
+    if hasattr(fitted, "predict"):
+        _put_predictions(fitted, data, key, samples, client=client, **joined)
+    data.uns[key] = _told(model, layer, _chosen(data, mask_var) if not several else mask_var)
     return model
+
+
+def _put_loadings(model: Any, parts: dict[str, Any], masks: dict[str, Any], key: str) -> None:
+    """Put the loadings of a model, if it has any, into `varm` of each modality."""
+    result = model.result_
+    if "loadings" not in result:
+        return
+    values, name, last = result["loadings"].values, f"{key}_loadings", 0
+    if key == OF_SCANPY:
+        lengths = np.linalg.norm(values, axis=0)
+        values, name = values / np.where(lengths > 0.0, lengths, 1.0), "PCs"
+    for part, mask in zip(parts.values(), masks.values(), strict=True):
+        loadings = np.zeros((len(part.var_names), values.shape[1]))
+        inside = slice(None) if mask is None else mask
+        first, last = last, last + len(loadings[inside])
+        loadings[inside] = values[first:last]
+        part.varm[name] = loadings
+
+
+def _put_predictions(model: Any, data: Any, key: str, samples: Any, **how: Any) -> None:
+    """Put what a model predicts into `obs` and `obsm`: classes or clusters, of which probabilities are asked for, so
+    that the data are read once, or numbers."""
+    mixture, probable = isinstance(model, PPCAMixture), hasattr(model, "predict_proba")
+    names = [*map(str, range(model.n_mixtures))] if mixture else targets_of(model).names
+    values = np.asarray((model.predict_proba if probable else model.predict)(samples, **how))
+    if values.ndim == 2:
+        table = pd.DataFrame(values, index=data.obs_names, columns=[*map(str, names)])
+        data.obsm[f"{key}_{'probabilities' if probable else 'predictions'}"] = table
+    if not probable and values.ndim == 1:
+        data.obs[key] = values
+    elif mixture or targets_of(model).classes:
+        data.obs[key] = pd.Categorical.from_codes(values.argmax(axis=1), categories=pd.Index(names))
 
 
 def _told(model: Any, layer: str | None, mask_var: Any) -> dict[str, Any]:
     """The entry of a fit in `uns`, as values that every format of AnnData holds."""
-    names = ("explained_variance_", "explained_variance_ratio_", "noise_variance_", "log_likelihood_", "converged_")
-    values = {name.rstrip("_"): copy(getattr(model, name)) for name in names if hasattr(model, name)}
-    kept = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None, **model.get_params()}
+    names = {"variance": "explained_variance_", "variance_ratio": "explained_variance_ratio_"}
+    names |= {name: f"{name}_" for name in ("noise_variance", "log_likelihood", "converged")}
+    values = {name: copy(getattr(model, attribute)) for name, attribute in names.items() if hasattr(model, attribute)}
+    kept = {"layer": layer, "mask_var": mask_var, **model.get_params()}
     return values | {
         "model": type(model).__name__,
         "params": {name: value for name, value in kept.items() if isinstance(value, bool | int | float | str)},
     }
 
 
-def _mask(adata: Any, mask_var: Any) -> npt.NDArray[np.bool_]:
+def _chosen(adata: Any, mask_var: Any) -> Any:
+    """The column of `var` that "auto" takes, None where there is none; all else as it is."""
+    if isinstance(mask_var, str) and mask_var == "auto":
+        return "highly_variable" if "highly_variable" in adata.var.columns else None
+    return mask_var
+
+
+def _mask(adata: Any, mask_var: Any) -> npt.NDArray[np.bool_] | None:
+    mask_var = _chosen(adata, mask_var)
+    if mask_var is None:
+        return None
     values = _column(adata.var, mask_var, "var") if isinstance(mask_var, str) else mask_var
     names = AxisLabels(samples=np.asarray(adata.var_names, dtype=str))
     mask = refuse_mask(plain_rows(values, names, "truth values of mask_var"), "mask_var")
     if mask.dtype != bool or mask.shape != (len(adata.var_names),):
         raise DataError(
             f"mask_var has dtype {mask.dtype} and shape {mask.shape}; expected one truth value for each of the "
-            f"{len(adata.var_names)} variables"
+            f"{len(adata.var_names)} variables, or None for all of them"
         )
     return mask
 

@@ -15,7 +15,7 @@ from dlatent.errors import DataError
 from dlatent.fitted.between import Edges, Entries
 from dlatent.fitted.linear import LinearGaussian
 from dlatent.models.inputs import Data, GraphLike
-from dlatent.models.map_rows import open_edges
+from dlatent.models.map_rows import between_samples, open_edges
 from dlatent.models.model import attribute
 from dlatent.models.table import opened, table_fields, table_task
 from dlatent.models.task import FitTask
@@ -87,7 +87,8 @@ def open_between(model: Any, graph: GraphLike, precision: GraphLike, source: Dat
             )
     if source is None:
         return open_precision(precision)
-    return open_precision(precision, samples=source.shape[0], origin=source.labels.origin)
+    entries = between_samples(precision, source)
+    return open_precision(entries, samples=source.shape[0], origin=source.labels.origin)
 
 
 def fitted_related(task: FitTask, solution: Solution) -> LinearGaussian:

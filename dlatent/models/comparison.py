@@ -32,10 +32,10 @@ from dlatent.models.initial import spreads
 from dlatent.models.inputs import GraphLike, SampleDims
 from dlatent.models.joint_views import JointViews
 from dlatent.models.labelled import open_input
+from dlatent.models.map_rows import open_edges
 from dlatent.models.ppca import PPCA
 from dlatent.models.row_methods import encoded
 from dlatent.passes import Pass
-from dlatent.stores.graph.open import open_graph
 from dlatent.stores.rows import hide_cells, take_rows
 
 Line: TypeAlias = dict[str, Any]
@@ -122,7 +122,7 @@ def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: SampleDims, client
             raise DataError(f"y has {len(y)} rows; the data have {samples} samples")
     edges = None
     if graph is not None and not isinstance(data, JointViews):
-        edges = open_graph(graph, samples=samples, ids=labels.samples, origin=labels.origin)
+        edges = open_edges(graph, data)
     return Trial(model, data, y, edges, client)
 
 

@@ -30,7 +30,7 @@ from dlatent.passes import ExchangePattern, NoExchange, Pass
 from dlatent.solvers.graph.averaged_rows import averaged_rows, observed_rows
 from dlatent.solvers.graph.statistics import exchange_of
 from dlatent.stores.lazy import has_sparse_chunks, is_dask_array, refuse_encoded
-from dlatent.stores.location import place_text
+from dlatent.stores.location import local_path, place_text
 from dlatent.stores.places import require_apart
 
 if TYPE_CHECKING:
@@ -52,7 +52,25 @@ def open_edges(graph: GraphLike, source: DataSource) -> Graph:
         raise DataError("edges are missing; give the graph between the samples as graph=…, or use PPCA without")
     from dlatent.stores.graph.open import open_graph  # readers of edges, which few fits need
 
-    return open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
+    edges = between_samples(graph, source)
+    return open_graph(edges, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
+
+
+def between_samples(matrix: GraphLike, source: DataSource) -> Any:
+    """The entry of `obsp` that a text names, where the samples are those of an AnnData; all else as it is.
+
+    Errors: DataError for a text that is neither a name there nor a place.
+    """
+    if not isinstance(matrix, str) or source.graphs is None:
+        return matrix
+    if matrix in source.graphs:
+        entry = source.graphs[matrix]
+        return sp.csr_array(entry) if isinstance(entry, np.ndarray) else entry  # an array would be a list of edges
+    path = local_path(matrix)
+    if path is not None and not path.exists():
+        names = ", ".join(map(repr, source.graphs)) or "none"
+        raise DataError(f"obsp has no entry {matrix!r}, and no file has this name; obsp has {names}")
+    return matrix
 
 
 class RowsRun(NamedTuple):

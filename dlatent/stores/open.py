@@ -82,8 +82,7 @@ def open_data(
     if isinstance(values, np.ndarray):
         source = open_numpy(values, block_bytes, labels)
     elif is_annotated(values):
-        matrix, labels = annotated_matrix(values)
-        source = replace(open_data(matrix, block_bytes=block_bytes), labels=labels)
+        source = open_annotated(values, block_bytes=block_bytes)
     elif is_place(values) or is_zarr(values):
         from dlatent.stores.nodes import open_stored  # Zarr, which arrays do not need
 
@@ -121,15 +120,20 @@ def read_lazily(path: str | os.PathLike[str]) -> Any:
         raise DataError(f"{path} is no h5ad file that anndata reads: {error}") from cause(error)
 
 
-def annotated_matrix(
-    data: Any, layer: str | None = None, mask: npt.NDArray[np.bool_] | None = None
-) -> tuple[Any, AxisLabels]:
-    """The matrix `X` or a layer, or the columns of it in a mask, with the names of rows and columns; of a file it is a
-    Dask array.
+def open_annotated(
+    data: Any,
+    layer: str | None = None,
+    mask: npt.NDArray[np.bool_] | None = None,
+    *,
+    block_bytes: int | None = None,
+) -> DataSource:
+    """The matrix `X` or a layer, or the columns of it in a mask, with the names of rows and columns and the matrices of
+    `obsp`; of a file it is read piece by piece.
 
     Errors: DataError where there is no such matrix.
     """
     rows, columns = (np.array([str(name) for name in names]) for names in (data.obs_names, data.var_names))
+    graphs = getattr(data, "obsp", None)
     if getattr(data, "isbacked", False) and not data.is_view:
         data = read_lazily(data.filename)
     if layer is not None and layer not in data.layers:
@@ -142,7 +146,8 @@ def annotated_matrix(
         raise DataError(f"the AnnData has no X; name one of its layers {sorted(data.layers)}, as adata.layers[name]")
     if mask is not None:
         matrix, columns = _plain(matrix)[:, np.flatnonzero(mask)], columns[mask]
-    return matrix, AxisLabels(samples=rows, features=columns)
+    source = open_data(matrix, block_bytes=block_bytes)
+    return replace(source, labels=AxisLabels(samples=rows, features=columns), graphs=graphs)
 
 
 def _plain(matrix: Any) -> Any:

@@ -287,6 +287,7 @@ def take_rows(source: DataSource, rows: Integers) -> DataSource:
         nnz=None,
         weights=None if source.weights is None else source.weights[rows],
         labels=replace(source.labels, samples=None, origin=None),
+        graphs=None,
         description=f"{len(rows):,} samples of {source.description}",
         # Blocks are loaded whole.
         decoding=max(source.decoding, *(block.nbytes for block in source.blocks)),

@@ -21,6 +21,7 @@ from dlatent import (
     annotate,
     load,
     read_labels,
+    select_n_components,
     verify,
 )
 from dlatent.errors import DataError
@@ -30,6 +31,7 @@ RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(RNG.gamma(1.0, size=(N, 2)) @ RNG.gamma(1.0, size=(2, D)) + 0.2).astype(np.float32)
 KIND = np.where(COUNTS[:, 0] > np.median(COUNTS[:, 0]), "T", "B")
 VARIABLE = np.arange(D) % 3 != 1
+CHAIN = sp.csr_matrix(np.eye(N, k=1) + np.eye(N, k=-1))
 
 
 def cells(matrix: object = COUNTS) -> anndata.AnnData:
@@ -41,8 +43,9 @@ def cells(matrix: object = COUNTS) -> anndata.AnnData:
 FORMS = ("memory", "backed", "lazy", "h5ad", "zarr")
 
 
-def in_form(form: str, matrix: object, folder: object) -> object:
+def in_form(form: str, matrix: object, folder: object, obsp: object = None) -> object:
     adata, path, store = cells(matrix), f"{folder}/cells.h5ad", f"{folder}/cells.zarr"
+    adata.obsp.update(obsp or {})
     if form == "memory":
         return adata
     if form == "zarr":
@@ -70,12 +73,14 @@ def test_every_form_is_its_matrix(form, kind, tmp_path):
 @pytest.mark.parametrize("form", ["memory", "backed"])
 def test_results_are_put_into_the_annotated_data(form, tmp_path):
     adata = in_form(form, sp.csr_matrix(COUNTS), tmp_path)
-    model = annotate(adata, PPCA(2))
+    model = annotate(adata, PPCA(2), mask_var=None)
     plain = PPCA(2).fit(sp.csr_matrix(COUNTS))
     np.testing.assert_allclose(adata.obsm["X_ppca"], plain.transform(COUNTS), rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(adata.varm["ppca_loadings"], plain.components_.T, rtol=1e-6)
-    np.testing.assert_allclose(adata.uns["ppca"]["explained_variance_ratio"], plain.explained_variance_ratio_)
+    np.testing.assert_allclose(adata.uns["ppca"]["variance"], plain.explained_variance_)
+    np.testing.assert_allclose(adata.uns["ppca"]["variance_ratio"], plain.explained_variance_ratio_)
     assert adata.uns["ppca"]["params"]["n_components"] == 2
+    assert "mask_var" not in adata.uns["ppca"]["params"]
     assert model.feature_names_in_[0] == "gene0"
     adata.write_h5ad(tmp_path / "again.h5ad")
     again = anndata.read_h5ad(tmp_path / "again.h5ad")
@@ -83,31 +88,123 @@ def test_results_are_put_into_the_annotated_data(form, tmp_path):
     assert again.uns["ppca"]["log_likelihood"] == model.log_likelihood_
 
 
-def test_a_layer_and_some_of_the_variables():
+@pytest.mark.parametrize("mask_var", ["auto", "highly_variable", VARIABLE])
+def test_a_layer_and_some_of_the_variables(mask_var):
     adata = cells()
-    annotate(adata, PPCA(2), layer="log", mask_var="highly_variable", key="log")
+    annotate(adata, PPCA(2), layer="log", mask_var=mask_var, key="log")
     plain = PPCA(2).fit(np.log1p(COUNTS)[:, VARIABLE])
     np.testing.assert_allclose(adata.obsm["X_log"], plain.transform(np.log1p(COUNTS)[:, VARIABLE]), rtol=1e-9)
     np.testing.assert_array_equal(adata.varm["log_loadings"][VARIABLE], plain.components_.T)
-    assert np.isnan(adata.varm["log_loadings"][~VARIABLE]).all()
+    assert not adata.varm["log_loadings"][~VARIABLE].any()
     assert adata.uns["log"]["params"]["layer"] == "log"
+    named = "highly_variable" if isinstance(mask_var, str) else None
+    assert adata.uns["log"]["params"].get("mask_var") == named
 
 
-def test_targets_graphs_and_models_without_loadings():
+def test_all_variables_are_fitted_where_nobody_has_chosen_some():
     adata = cells()
-    model = annotate(adata, SupervisedPPCA(2), y="kind")
-    assert model.classes_.tolist() == ["B", "T"]
-    assert adata.varm["supervisedppca_loadings"].shape == (D, 2)
-    adata.obsp["connectivities"] = sp.csr_matrix(np.eye(N, k=1) + np.eye(N, k=-1))
-    annotate(adata, RelationalPPCA(2), graph=adata.obsp["connectivities"])
-    model = annotate(adata, GraphPPCA(2, smoothing=1.0), graph=adata.obsp["connectivities"])
-    np.testing.assert_array_equal(
-        adata.obsm["X_graphppca"], model.transform(adata.X, graph=adata.obsp["connectivities"])
-    )
+    del adata.var["highly_variable"]
+    assert annotate(adata, PPCA(2)).n_features_in_ == D
+    assert adata.varm["ppca_loadings"].all()
+
+
+def test_results_lie_where_scanpy_looks_for_principal_components():
+    sc = pytest.importorskip("scanpy", reason="scanpy is not installed here")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    theirs, ours = cells(COUNTS.astype(np.float64)), cells(COUNTS.astype(np.float64))
+    sc.pp.pca(theirs, n_comps=3, svd_solver="full", dtype="float64")
+    annotate(ours, PPCA(3), key="pca")
+    np.testing.assert_allclose(abs(ours.varm["PCs"]), abs(theirs.varm["PCs"]), atol=1e-9)
+    scores, principal = ours.obsm["X_pca"], theirs.obsm["X_pca"]
+    correlations = np.corrcoef(scores.T, principal.T)[:3, 3:]
+    np.testing.assert_allclose(abs(correlations), np.eye(3), atol=1e-9)
+    np.testing.assert_allclose(ours.uns["pca"]["variance"], theirs.uns["pca"]["variance"] * (N - 1) / N)
+    np.testing.assert_allclose(ours.uns["pca"]["variance_ratio"], theirs.uns["pca"]["variance_ratio"])
+    sc.pl.pca_variance_ratio(ours, n_pcs=3, show=False)
+    assert [text.get_text() for text in pyplot.gca().texts] == ["PC1", "PC2", "PC3"]
+    sc.pl.pca_loadings(ours, components="1,2", n_points=1, include_lowest=False, show=False)
+    largest = f"gene{int(np.argmax(ours.varm['PCs'][:, 1]))}"
+    assert pyplot.gca().texts[0].get_text() == largest
+    pyplot.close("all")
+
+
+def test_graphs_and_models_without_loadings():
+    adata = cells()
+    adata.obsp["connectivities"] = CHAIN
+    annotate(adata, RelationalPPCA(2), graph="connectivities", mask_var=None)
+    model = annotate(adata, GraphPPCA(2, smoothing=1.0), graph="connectivities", mask_var=None)
+    np.testing.assert_array_equal(adata.obsm["X_graphppca"], model.transform(adata, graph=CHAIN))
     annotate(adata, KernelPPCA(2))
-    annotate(adata, PPCAMixture(1, 2))
-    assert {"X_relationalppca", "X_kernelppca", "X_ppcamixture"} <= set(adata.obsm)
+    assert {"X_relationalppca", "X_kernelppca"} <= set(adata.obsm)
     assert "kernelppca_loadings" not in adata.varm
+
+
+@pytest.mark.parametrize("form", ["memory", "backed", "lazy", "h5ad"])
+def test_an_entry_of_obsp_is_a_graph_by_its_name(form, tmp_path):
+    plain = GraphPPCA(2, smoothing=1.0).fit(COUNTS, graph=CHAIN)
+    data = in_form(form, COUNTS, tmp_path, obsp={"connectivities": CHAIN})
+    model = GraphPPCA(2, smoothing=1.0).fit(data, graph="connectivities")
+    assert model.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-9)
+    scores = model.transform(data, graph="connectivities")
+    np.testing.assert_allclose(scores, plain.transform(COUNTS, graph=CHAIN), rtol=1e-5, atol=1e-6)
+    with pytest.raises(DataError, match=r"obsp has no entry 'conectivities', .*; obsp has 'connectivities'"):
+        model.transform(data, graph="conectivities")
+
+
+def test_an_array_of_obsp_is_a_matrix_and_a_path_is_still_a_path(tmp_path):
+    plain, dense = RelationalPPCA(2).fit(COUNTS, graph=CHAIN), sp.csr_array(CHAIN).toarray()
+    adata = in_form("memory", COUNTS, tmp_path, obsp={"dense": dense, "delta": 3.0 * np.eye(N) - dense})
+    sp.save_npz(tmp_path / "edges.npz", CHAIN)
+    for graph in ("dense", f"{tmp_path}/edges.npz", CHAIN):
+        assert RelationalPPCA(2).fit(adata, graph=graph).log_likelihood_ == plain.log_likelihood_
+    given = RelationalPPCA(2).fit(COUNTS, precision=sp.csr_array(adata.obsp["delta"]))
+    assert RelationalPPCA(2).fit(adata, precision="delta").log_likelihood_ == given.log_likelihood_
+    pairs = ((adata, "dense"), (COUNTS, CHAIN))
+    ours, theirs = (select_n_components(RelationalPPCA(), data, [1, 2], graph=graph) for data, graph in pairs)
+    np.testing.assert_array_equal(ours[ours.attrs["score"]], theirs[ours.attrs["score"]])
+
+
+def test_classes_are_predicted_into_obs_with_their_probabilities(tmp_path):
+    adata = cells()
+    adata.obs.loc[adata.obs_names[::3], "kind"] = np.nan
+    model = annotate(adata, SupervisedPPCA(2), y="kind", key="guess")
+    assert adata.varm["guess_loadings"].shape == (D, 2)
+    values = COUNTS[:, VARIABLE]
+    assert adata.obs["guess"].cat.categories.tolist() == model.classes_.tolist() == ["B", "T"]
+    with pytest.warns(UserWarning, match="feature names"):
+        labels, probabilities = model.predict(values), model.predict_proba(values)
+    assert adata.obs["guess"].tolist() == labels.tolist()
+    np.testing.assert_allclose(adata.obsm["guess_probabilities"][["B", "T"]], probabilities, rtol=1e-6)
+    adata.write_h5ad(tmp_path / "again.h5ad")
+    again = anndata.read_h5ad(tmp_path / "again.h5ad")
+    pd.testing.assert_frame_equal(again.obsm["guess_probabilities"], adata.obsm["guess_probabilities"])
+    pd.testing.assert_series_equal(again.obs["guess"], adata.obs["guess"])
+
+
+def test_clusters_of_a_mixture_are_categories(tmp_path):
+    adata = cells()
+    model = annotate(adata, PPCAMixture(1, 3, random_state=1), mask_var=None)
+    assert adata.obs["ppcamixture"].cat.categories.tolist() == ["0", "1", "2"]
+    assert adata.obs["ppcamixture"].astype(int).tolist() == model.predict(adata).tolist()
+    np.testing.assert_array_equal(adata.obsm["ppcamixture_probabilities"], model.predict_proba(adata))
+    adata.write_h5ad(tmp_path / "again.h5ad")
+    assert anndata.read_h5ad(tmp_path / "again.h5ad").obs["ppcamixture"].dtype == adata.obs["ppcamixture"].dtype
+
+
+def test_numbers_and_several_labels_are_predicted():
+    adata, numbers = cells(), np.log1p(COUNTS[:, [1, 4]].astype(np.float64))
+    adata.obs["size"] = numbers[:, 0] + 0.5
+    model = annotate(adata, SupervisedPPCA(2, target_type="regression"), y="size", key="one")
+    assert adata.obs["one"].tolist() == model.predict(adata[:, VARIABLE]).tolist()
+    assert not any(name.startswith("one_") for name in adata.obsm)
+    model = annotate(adata, SupervisedPPCA(2, target_type="regression"), y=numbers, key="two")
+    assert adata.obsm["two_predictions"].columns.tolist() == ["0", "1"]
+    np.testing.assert_array_equal(adata.obsm["two_predictions"], model.predict(adata[:, VARIABLE]))
+    marks = (numbers > np.median(numbers, axis=0)).astype(int)
+    model = annotate(adata, SupervisedPPCA(2), y=marks, key="marks")
+    np.testing.assert_array_equal(adata.obsm["marks_probabilities"], model.predict_proba(adata[:, VARIABLE]))
+    assert not {"two", "marks"} & {*adata.obs}
 
 
 REFUSED = {
@@ -115,6 +212,8 @@ REFUSED = {
     "no layer": (lambda: annotate(cells(), PPCA(2), layer="raw"), r"no layer 'raw'; it has \['log'\]"),
     "no column": (lambda: annotate(cells(), PPCA(2), y="type"), "obs has no column 'type'; it has kind"),
     "no mask": (lambda: annotate(cells(), PPCA(2), mask_var=np.ones(3, bool)), "one truth value for each of the 9"),
+    "targets lost": (lambda: annotate(cells(), SupervisedPPCA(2), y="kind", key="kind"), "give another key"),
+    "no graph": (lambda: annotate(cells(), GraphPPCA(2), graph="connectivities"), "'connectivities', .*obsp has none"),
     "no X": (lambda: PPCA(2).fit(anndata.AnnData(shape=(4, 3))), "the AnnData has no X"),
     "other genes": (lambda: PPCA(2).fit(cells()).transform(cells()[:, ::-1]), "must be in the same order"),
 }

@@ -19,7 +19,7 @@ import zarr
 from anndata.experimental import read_lazy
 from distributed import Client, LocalCluster
 
-from dlatent import PPCA, CorrespondencePPCA, annotate, load, verify
+from dlatent import PPCA, CorrespondencePPCA, CorrespondenceSupervisedPPCA, annotate, load, verify
 from dlatent.errors import DataError, StoreError
 
 N, D = 60, 6
@@ -226,7 +226,26 @@ def test_results_are_put_into_a_MuData(tmp_path: Path) -> None:
     for name in parts:
         np.testing.assert_array_equal(data[name].varm["joint_loadings"], model.components_[name].T)
     data.write(tmp_path / "data.h5mu")
-    assert data.uns["joint"]["explained_variance_ratio"]["rna"].shape == (1,)
+    assert data.uns["joint"]["variance_ratio"]["rna"].shape == (1,)
+
+
+def test_variables_are_chosen_and_classes_predicted_in_a_MuData(tmp_path: Path) -> None:
+    order = np.random.default_rng(1).permutation(N)[: N // 2]
+    data = multimodal(order)
+    chosen = np.arange(4) != 1
+    data.mod["rna"].var["highly_variable"] = chosen
+    kinds = np.where(data.obs_names.isin(ROWS[: N // 3]), "a", "b")
+    model = annotate(data, CorrespondenceSupervisedPPCA(1), y=kinds, key="joint")
+    assert model.components_["rna"].shape == (1, 3)
+    np.testing.assert_array_equal(data["rna"].varm["joint_loadings"][chosen], model.components_["rna"].T)
+    assert not data["rna"].varm["joint_loadings"][~chosen].any()
+    parts = {"rna": PARTS["rna"].loc[:, chosen], "protein": PARTS["protein"].iloc[order]}
+    pairs = np.column_stack([order, np.arange(len(order))])
+    expected = model.predict_proba(parts, correspondence=pairs)
+    lines = data.obs_names.get_indexer(np.array(ROWS)[expected["row_rna"].values])
+    np.testing.assert_allclose(data.obsm["joint_probabilities"].to_numpy()[lines], expected, rtol=1e-6)
+    assert data.obs["joint"].tolist() == np.where(data.obsm["joint_probabilities"]["a"] > 0.5, "a", "b").tolist()
+    data.write(tmp_path / "data.h5mu")
 
 
 def test_a_MuData_is_read_by_names_that_are_unique() -> None:
