@@ -2,7 +2,8 @@
 
 from dlatent.plot.axes import PlotError
 from dlatent.plot.fits import explained_variance, history, imputation, reconstruction, selection, smoothing, spectrum
-from dlatent.plot.maps import biplot, loadings, loadings_map, scores
+from dlatent.plot.maps import biplot, loadings, loadings_map
+from dlatent.plot.samples import scores, scores_by_label
 
 __all__ = [
     "PlotError",
@@ -14,6 +15,7 @@ __all__ = [
     "loadings_map",
     "reconstruction",
     "scores",
+    "scores_by_label",
     "selection",
     "smoothing",
     "spectrum",

@@ -1,10 +1,7 @@
-"""Pictures of what the latent variables mean: where samples lie, and which features make a component."""
+"""Pictures of what the latent variables mean: which features make a component."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,70 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.containers import printable, without_mask
-from dlatent.plot.axes import axes_or_new, feature_dims, labelled, map_axes, probability, variable
+from dlatent.containers import printable
+from dlatent.plot.axes import axes_or_new, dataset_of, feature_dims, map_axes, variable
+from dlatent.plot.samples import score_values, scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OTHERS = "0.8"
-"""Grey of samples without a label, or with one that has no colour of its own."""
 
-
-def scores(
-    result: Any,
-    *,
-    labels: Any = None,
-    components: tuple[int, int] = (0, 1),
-    most_labels: int = 10,
-    ellipses: float | None = None,
-    ax: Axes | None = None,
+def loadings(
+    result: Any, component: int = 0, *, top: int = 15, view: str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw samples by two of their latent variables.
-
-    Parameters
-    ----------
-    result : array_like of shape (N, K) or Dataset
-        Scores as `transform` returns them, or what `posterior` returns.
-    labels : array_like of shape (N,), optional
-        One per sample, None or NaN for none.
-    components : tuple of int, default (0, 1)
-        The two to draw, by position.
-    most_labels : int, default 10
-        How many labels get a colour, the most frequent first.
-    ellipses : float, optional
-        The probability of an ellipse around each sample, such as 0.5; for what `posterior` returns.
-    ax : Axes, optional
-        Axes to draw on; new ones by default.
-
-    Returns
-    -------
-    Axes
-        A point for each sample.
-
-    Raises
-    ------
-    ValueError
-        Where `labels` has another length, there is no such component, or `ellipses` is no probability.
-    TypeError
-        For ellipses of scores alone.
-    """
-    values, names = _values(result)
-    if not all(-values.shape[1] <= number < values.shape[1] for number in components):
-        raise ValueError(f"components are {components}, but the scores have {values.shape[1]}")
-    x, y = (values[:, number] for number in components)
-    axes = axes_or_new(ax)
-    if ellipses is not None:
-        _around(axes, values[:, list(components)], _covariances(result, len(x), list(components)), ellipses)
-    size = float(np.clip(2e4 / max(len(x), 1), 4, 36))
-    if labels is None:
-        axes.scatter(x, y, s=size, linewidths=0)
-    else:
-        _coloured(axes, x, y, _checked(labels, len(x)), most_labels, size)
-    return labelled(axes, *(f"component {names[number]}" for number in components))
-
-
-def loadings(result: Any, component: int = 0, *, top: int = 15, ax: Axes | None = None) -> Axes:
     """Draw the features with the largest loadings of one component.
 
     Parameters
@@ -86,6 +30,8 @@ def loadings(result: Any, component: int = 0, *, top: int = 15, ax: Axes | None 
         The component to draw, by position.
     top : int, default 15
         How many features.
+    view : str, optional
+        The view whose features are drawn, of a model of several; by default all.
     ax : Axes, optional
         Axes to draw on; new ones by default.
 
@@ -97,9 +43,11 @@ def loadings(result: Any, component: int = 0, *, top: int = 15, ax: Axes | None 
     Raises
     ------
     ValueError
-        Where there is no such component.
+        Where there is no such component or view.
     """
     values = variable(result, "loadings")
+    if view is not None:
+        values = values[_of_view(dataset_of(result), view)]
     column, names = _column(values, component)
     order = np.argsort(-np.abs(column), kind="stable")[:top]
     axes = axes_or_new(ax)
@@ -108,7 +56,7 @@ def loadings(result: Any, component: int = 0, *, top: int = 15, ax: Axes | None 
     axes.set_yticks(np.arange(len(order)), [str(name) for name in names[order]])
     axes.invert_yaxis()
     axes.axvline(0, color="0.3", linewidth=0.8)
-    axes.set_xlabel(f"loading of component {component}")
+    axes.set_xlabel(f"loading of component {component}{'' if view is None else f', {view}'}")
     return axes
 
 
@@ -220,7 +168,7 @@ def biplot(
     axes = scores(result, labels=labels, components=components, ax=ax)
     columns, names = zip(*(_column(values, component) for component in components), strict=True)
     arrows = np.column_stack(columns)
-    reach = float(np.linalg.norm(_values(result)[0][:, list(components)], axis=1).max())
+    reach = float(np.linalg.norm(score_values(result)[0][:, list(components)], axis=1).max())
     arrows *= reach / float(np.linalg.norm(arrows, axis=1).max())
     drawn = _apart(arrows, 0.15 * reach, top)
     for number in drawn:
@@ -245,6 +193,15 @@ def _apart(arrows: npt.NDArray[Any], distance: float, most: int) -> list[int]:
     return shown
 
 
+def _of_view(dataset: xr.Dataset, view: str) -> npt.NDArray[np.bool_]:
+    """Which features are those of a view."""
+    views = dataset["feature_view"].values if "feature_view" in dataset else np.array([])
+    if view not in views:
+        known = ", ".join(map(repr, dict.fromkeys(views.tolist()))) or "none"
+        raise ValueError(f"the model has no view {view!r}; it has {known}")
+    return np.asarray(views == view)
+
+
 def _check_component(values: xr.DataArray, component: int) -> None:
     if not 0 <= component < values.sizes["component"]:
         raise ValueError(f"component is {component}; the model has {values.sizes['component']}, counted from 0")
@@ -263,69 +220,3 @@ def _column(array: xr.DataArray, component: int) -> tuple[npt.NDArray[Any], npt.
     names = [" ".join(map(str, cell)) for cell in product(*labels)]
     good = ~np.isnan(column.values.ravel())
     return column.values.ravel()[good], np.array(names, dtype=object)[good]
-
-
-def _covariances(result: Any, rows: int, components: list[int]) -> npt.NDArray[Any]:
-    """The posterior covariance of two latent variables, (N, 2, 2)."""
-    if not isinstance(result, xr.Dataset) or "covariance" not in result:
-        raise TypeError("ellipses are drawn from covariances, which posterior() gives; scores alone have none")
-    covariances = result["covariance"].values
-    if "pattern_of" in result:
-        covariances = covariances[result["pattern_of"].values]
-    return np.broadcast_to(covariances, (rows, *covariances.shape[-2:]))[:, components][:, :, components]
-
-
-def _around(axes: Axes, middle: npt.NDArray[Any], covariances: npt.NDArray[Any], level: float) -> None:
-    """An ellipse around each point that holds the probability."""
-    from matplotlib.collections import EllipseCollection
-
-    lengths, directions = np.linalg.eigh(covariances)
-    # Of two dimensions a part 1 − exp(−r²/2) lies within r standard deviations.
-    widths = 2 * np.sqrt(-2 * np.log1p(-probability("ellipses", level)) * lengths)
-    angles = np.degrees(np.arctan2(directions[:, 1, 0], directions[:, 0, 0]))
-    drawn = EllipseCollection(
-        widths[:, 0], widths[:, 1], angles, units="xy", offsets=middle, offset_transform=axes.transData,
-        facecolors="none", edgecolors="0.6", linewidths=0.5, zorder=0.5,
-    )  # fmt: skip
-    axes.add_collection(drawn)
-
-
-def _values(result: Any) -> tuple[npt.NDArray[Any], Sequence[Any]]:
-    """The scores, and the names of the components."""
-    if isinstance(result, xr.Dataset):
-        result = variable(result, "scores")
-    values = np.asarray(result)
-    if values.ndim != 2:
-        raise ValueError(f"the scores have shape {values.shape}; expected samples × components")
-    if isinstance(result, xr.DataArray) and result.dims[1] in result.coords:
-        return values, result.coords[result.dims[1]].values.tolist()
-    return values, range(values.shape[1])
-
-
-def _checked(labels: Any, rows: int) -> list[Any]:
-    """The labels, with None for NaN."""
-    plain = without_mask(labels) if isinstance(labels, np.ma.MaskedArray) else labels
-    values = np.asarray(plain, dtype=object)
-    if values.shape != (rows,):
-        raise ValueError(f"labels have shape {values.shape}; there are {rows} samples, so give one for each")
-    return [None if value is None or value != value else value for value in values.tolist()]
-
-
-def _coloured(axes: Axes, x: Any, y: Any, labels: list[Any], most: int, size: float) -> None:
-    """One colour for each frequent label over the grey of the others."""
-    from matplotlib import colormaps
-
-    counts = Counter(label for label in labels if label is not None)
-    frequent = sorted(counts, key=lambda label: (-counts[label], str(label)))[:most]
-    with suppress(TypeError):  # labels of several kinds, which have no order
-        frequent.sort()
-    place = {label: number for number, label in enumerate(frequent)}
-    of = np.array([place.get(label, -1) for label in labels])
-    if (of < 0).any():
-        axes.scatter(x[of < 0], y[of < 0], s=size / 2, color=OTHERS, linewidths=0, label="others", zorder=1)
-    palette = colormaps["tab10" if len(frequent) <= 10 else "tab20"]
-    for label, number in place.items():
-        rows = of == number
-        colour = palette(number % palette.N)
-        axes.scatter(x[rows], y[rows], s=size, color=colour, linewidths=0, alpha=0.8, label=str(label), zorder=2)
-    axes.legend(markerscale=float(np.sqrt(30 / size)), frameon=False, fontsize="small")

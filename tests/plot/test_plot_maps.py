@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib import pyplot
-from matplotlib.collections import EllipseCollection, QuadMesh
+from matplotlib.collections import EllipseCollection, LineCollection, QuadMesh
 
 import dlatent
-from dlatent import PPCA, plot
+from dlatent import PPCA, CorrespondencePPCA, plot
 
 
 def points(axes) -> dict[str, np.ndarray]:
@@ -70,6 +71,46 @@ def test_loadings_are_the_largest_with_their_names(model) -> None:
     assert axes.yaxis_inverted()
     with pytest.raises(ValueError, match="the model has 3"):
         plot.loadings(model, 3)
+
+
+def test_one_component_by_label() -> None:
+    scores = np.column_stack([np.arange(9.0), 10.0 * np.arange(9.0)])
+    labels = ["b", "b", "b", "a", "a", "c", None, "a", float("nan")]
+    axes = plot.scores_by_label(scores, labels, 1, most_labels=2)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b"]
+    shown = points(axes)
+    np.testing.assert_array_equal(shown["a"][:, 0], scores[[3, 4, 7], 1])
+    np.testing.assert_array_equal(shown["b"][:, 0], scores[:3, 1])
+    assert abs(shown["b"][:, 1] - 1.0).max() < 0.5
+    assert len(np.unique(shown["b"][:, 1])) == 3
+    medians = [lines.get_segments()[0][:, 0] for lines in axes.collections if isinstance(lines, LineCollection)]
+    np.testing.assert_array_equal(medians, [[40.0, 40.0], [10.0, 10.0]])
+    assert axes.get_xlabel() == "component 1"
+    with pytest.raises(ValueError, match="the scores have 2"):
+        plot.scores_by_label(scores, labels, 2)
+    with pytest.raises(ValueError, match="give one for each"):
+        plot.scores_by_label(scores, labels[:3])
+
+
+def test_loadings_of_one_view(model) -> None:
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((40, 2))
+    views = {
+        name: pd.DataFrame(z @ rng.standard_normal((2, 5)) + rng.standard_normal((40, 5)), columns=list(names))
+        for name, names in (("small", "abcde"), ("great", "ABCDE"))
+    }
+    pairs = np.repeat(np.arange(40)[:, None], 2, axis=1)
+    joint = CorrespondencePPCA(2).fit(views, correspondence=pairs)
+    axes = plot.loadings(joint, 1, view="great", top=3)
+    column = joint.components_["great"][1]
+    order = np.argsort(-np.abs(column))[:3]
+    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], column[order])
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["ABCDE"[number] for number in order]
+    assert axes.get_xlabel() == "loading of component 1, great"
+    with pytest.raises(ValueError, match="no view 'other'; it has 'small', 'great'"):
+        plot.loadings(joint, view="other")
+    with pytest.raises(ValueError, match="it has none"):
+        plot.loadings(model, view="small")
 
 
 def shapes(ellipses: EllipseCollection) -> np.ndarray:
