@@ -1,4 +1,4 @@
-"""The names in the glossary exist: those of dlatent, and those of other libraries where they are installed."""
+"""The names in the glossary and on the page from MOFA2 exist: ours, and those of other libraries that are installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from dlatent.models import MODELS
 from dlatent.models.docstrings import entries, parsed
 from dlatent.stores.schema import REGISTRY
 
-PAGE = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in ("glossary.md", "howto/mofa2.md"))
 
 
 class Table(NamedTuple):
