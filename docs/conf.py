@@ -1,6 +1,7 @@
 """Sphinx builds the documentation from this file: `make docs`, without the network and with warnings as errors."""
 
 import base64
+import inspect
 import json
 import logging
 import os
@@ -96,6 +97,17 @@ def skip_foreign_members(app: Sphinx, what: str, name: str, member: Any, skip: b
     return True if isinstance(home, str) and home.split(".")[0] != "dlatent" else None
 
 
+def hyperparameters(
+    app: Sphinx, what: str, name: str, member: Any, options: Any, arguments: str | None, returns: str | None
+) -> tuple[str, None] | None:
+    """What a class takes, as Python says it; autodoc would look at `__new__`, which takes anything so as to refuse it."""
+    if what != "class" or arguments != "(*args, **params)":
+        return None
+    given = inspect.signature(member).parameters.values()
+    plain = [one.replace(annotation=inspect.Parameter.empty) for one in given]
+    return str(inspect.Signature(plain)), None
+
+
 def write_tutorials(app: Sphinx, config: Config) -> None:
     """Write the notebooks of examples/ as pages, with what they printed and drew when they were run last."""
     folder = Path(app.srcdir, "tutorials")
@@ -143,3 +155,4 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", inline_renderers=(visit_math, None), block_renderers=(visit_math, None))
     app.connect("config-inited", write_tutorials)
     app.connect("autodoc-skip-member", skip_foreign_members)
+    app.connect("autodoc-process-signature", hyperparameters)

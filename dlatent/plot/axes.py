@@ -92,6 +92,15 @@ def variable(result: Any, name: str) -> xr.DataArray:
     return dataset[name]
 
 
+def comparable_loadings(result: Any) -> tuple[xr.DataArray, str]:
+    """Loadings of features that compare with each other, and what to say of their units: of a fit in units of the
+    spreads they are in these, too, or the feature with the largest numbers would hide all others."""
+    dataset, loadings = dataset_of(result), variable(result, "loadings")
+    if "feature_scale" not in dataset:
+        return loadings, ""
+    return loadings / dataset["feature_scale"], ", in spreads of the features"
+
+
 def feature_dims(loadings: xr.DataArray) -> list[str]:
     """The dimensions of loadings that are not the component's: one, or those of a grid."""
     return [str(dim) for dim in loadings.dims if dim != "component"]

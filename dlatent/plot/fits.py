@@ -214,8 +214,8 @@ def imputation(
         axis, and may have more dimensions.
     feature : int or mapping
         The feature to draw, by position; of a grid the position along each dimension, `{"lat": 3, "lon": 5}`.
-    truth : array_like of shape (N,), optional
-        The values of the feature where they are known after all; those of missing entries are drawn.
+    truth : array_like of shape (N,) or of the shape of X, optional
+        The values of the feature, or of all, where they are known after all; those of missing entries are drawn.
     level : float, default 0.95
         Probability that the model gives an interval.
     ax : Axes, optional
@@ -229,10 +229,14 @@ def imputation(
     Raises
     ------
     ValueError
-        Where there is no such feature, or `level` is no probability.
+        Where there is no such feature, `level` is no probability, or `truth` has another shape.
     """
     width = _width(level)
     column = _feature(X, feature)
+    if truth is not None and np.shape(truth) == np.shape(X):
+        truth = _feature(truth, feature).values
+    if truth is not None and np.shape(truth) != column.shape:
+        raise ValueError(f"truth has the shape {np.shape(truth)}; expected {column.shape} or {np.shape(X)}")
     mean, variance = (_feature(function(X), feature).values for function in (model.impute, model.impute_variance))
     (rows,) = column.dims
     x = column.coords[rows].values if rows in column.coords else np.arange(column.size)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.containers import printable
-from dlatent.plot.axes import axes_or_new, dataset_of, feature_dims, map_axes, variable
+from dlatent.plot.axes import axes_or_new, comparable_loadings, dataset_of, feature_dims, map_axes, variable
 from dlatent.plot.samples import score_values, scores
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ def loadings(
     result: Any, component: int = 0, *, top: int = 15, view: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw the features with the largest loadings of one component.
+
+    Loadings of a fit with `scale="spread"` are divided by the spreads of the features.
 
     Parameters
     ----------
@@ -45,7 +47,7 @@ def loadings(
     ValueError
         Where there is no such component or view.
     """
-    values = variable(result, "loadings")
+    values, units = comparable_loadings(result)
     if view is not None:
         values = values[_of_view(dataset_of(result), view)]
     column, names = _column(values, component)
@@ -56,7 +58,7 @@ def loadings(
     axes.set_yticks(np.arange(len(order)), [str(name) for name in names[order]])
     axes.invert_yaxis()
     axes.axvline(0, color="0.3", linewidth=0.8)
-    axes.set_xlabel(f"loading of component {component}{'' if view is None else f', {view}'}")
+    axes.set_xlabel(f"loading of component {component}{'' if view is None else f', {view}'}{units}")
     return axes
 
 
@@ -141,6 +143,7 @@ def biplot(
     """Draw samples and features together: scores as points, and loadings as arrows from the middle.
 
     An arrow points to samples in which its feature is large; features with arrows in one direction go together.
+    Loadings of a fit with `scale="spread"` are divided by the spreads of the features.
 
     Parameters
     ----------
@@ -164,7 +167,7 @@ def biplot(
         Scores, and on top the arrows, of which the longest reaches as far as the farthest samples; their lengths
         compare with each other.
     """
-    values = variable(model, "loadings")
+    values, _ = comparable_loadings(model)
     axes = scores(result, labels=labels, components=components, ax=ax)
     columns, names = zip(*(_column(values, component) for component in components), strict=True)
     arrows = np.column_stack(columns)

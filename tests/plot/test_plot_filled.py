@@ -40,6 +40,10 @@ def test_observed_filled_in_and_true_values(data, holes) -> None:
     np.testing.assert_allclose(intervals(axes), expected, rtol=1e-6)
     np.testing.assert_allclose(filled.get_ydata(), np.mean(np.array(expected)[:, 1:], axis=1), rtol=1e-6)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("cell", "gene gene4")
+    whole = plot.imputation(model, holes, 4, truth=data, level=0.9).lines[2]
+    np.testing.assert_array_equal(whole.get_xydata(), truth.get_xydata())
+    with pytest.raises(ValueError, match=r"truth has the shape \(3,\); expected \(80,\) or \(80, 12\)"):
+        plot.imputation(model, holes, 4, truth=[1.0, 2.0, 3.0])
     assert "90%" in axes.get_legend_handles_labels()[1][2] + axes.get_legend_handles_labels()[1][1]
 
 

@@ -73,6 +73,19 @@ def test_loadings_are_the_largest_with_their_names(model) -> None:
         plot.loadings(model, 3)
 
 
+def test_features_in_other_units_are_drawn_alike_where_a_fit_is_in_units_of_spreads(data) -> None:
+    units = np.where(np.arange(data.shape[1]) % 2, 1000.0, 0.01)
+    drawn = []
+    for X in (data, data * units):
+        model = PPCA(3, scale="spread").fit(X)
+        bars, both = plot.loadings(model, 1), plot.biplot(model, model.transform(X), components=(0, 1))
+        tips = [text.xy for text in both.texts if text.get_text()]
+        drawn.append(([bar.get_width() for bar in bars.patches], tips))
+        assert "in spreads of the features" in bars.get_xlabel()
+    for plain, other in zip(*drawn, strict=True):
+        np.testing.assert_allclose(other, plain, rtol=1e-6)
+
+
 def test_one_component_by_label() -> None:
     scores = np.column_stack([np.arange(9.0), 10.0 * np.arange(9.0)])
     labels = ["b", "b", "b", "a", "a", "c", None, "a", float("nan")]
