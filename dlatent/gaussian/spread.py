@@ -1,4 +1,4 @@
-"""How far each feature spreads, and features in units of their spreads.
+"""How far each feature spreads, and features in units of their spreads, or of those that genotypes have by chance.
 
 A model with one noise variance for all features, or one prior of all loadings, depends on the units of the features.
 In units of their spreads it does not.
@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
+from dlatent.errors import DataError
 from dlatent.gaussian.missing_entries.entries import block_entry_sums, block_observed_mean
 from dlatent.gaussian.moments import MomentRequest, block_mean
 from dlatent.gaussian.products import block_feature_sums
@@ -24,10 +25,12 @@ APART = 100.0
 
 
 class SpreadRequest(NamedTuple):
-    """A point c near the mean (D,), and whether entries that are NaN, or that sparse rows do not store, are missing."""
+    """A point c near the mean (D,), whether entries that are NaN, or that sparse rows do not store, are missing, and
+    whether all others must be genotypes."""
 
     shift: Array
     missing: bool
+    genotypes: bool = False
 
 
 class FirstLook(NamedTuple):
@@ -71,14 +74,43 @@ class Spreads(NamedTuple):
         size = np.abs(self.mean(shift))
         return np.where(spread > 0.0, spread, np.where(size > 0.0, size, 1.0))
 
+    def units_of_genotypes(self, shift: Array) -> Array:
+        """What numbers of copies of an allele, 0 to 2, are divided by (D,), above 0: √(p(1 − p)), where p = μ/2 is the
+        frequency of the allele.  One that all copies are, or none, is left as it is.
+
+        Source: Patterson, Price and Reich (2006), equation 3.
+        """
+        frequency = 0.5 * self.mean(shift)
+        spread = np.sqrt(np.clip(frequency * (1.0 - frequency), 0.0, None))
+        return np.where(self.variances() > 0.0, spread, 1.0)
+
 
 def block_spreads(block: Block, request: SpreadRequest) -> Spreads:
-    """Sums of a block, O(n D) or O(nnz).  Raises DataError for infinity, and for NaN where none may be missing."""
+    """Sums of a block, O(n D) or O(nnz).  Raises DataError for infinity, for NaN where none may be missing, and for
+    other numbers than 0 to 2 where these are genotypes."""
+    if request.genotypes:
+        _require_genotypes(block)
     if request.missing:
         known = block_entry_sums(replace(block, targets=None), request.shift)
         return Spreads(known.counts, known.total, known.energy)
     (sums,) = block_feature_sums(block, MomentRequest(request.shift, ((0,),), refuse_zero_rows=False))
     return Spreads(np.full(len(sums.total), sums.samples), sums.total, sums.energy)
+
+
+def _require_genotypes(block: Block) -> None:
+    x = block.features
+    values = x.data if isinstance(x, sp.csr_array) else x
+    wrong = (values < 0.0) | (values > 2.0)
+    if not wrong.any():
+        return
+    first = int(np.flatnonzero(wrong.ravel())[0])
+    rows, columns = x.tocoo().coords if isinstance(x, sp.csr_array) else np.unravel_index(np.arange(first + 1), x.shape)
+    raise DataError(
+        f"row {block.start + rows[first]}, column {columns[first]} is {values.ravel()[first]:g}; scale='patterson' is "
+        "for genotypes, which count copies of an allele from 0 to 2: make missing ones (often -1) NaN, as "
+        "X.where(X >= 0) of xarray or np.where(X < 0, np.nan, X), and say missing='nan'",
+        column=int(columns[first]),
+    )
 
 
 def block_first_look(block: Block, request: FirstLook) -> tuple[Array, Array]:

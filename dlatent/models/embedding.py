@@ -73,11 +73,12 @@ def embedded(model: Any, data: Mapping[str, DataSource], table: Table, run: FitR
     ):
         for plan in plans:
             require_room(plan, session.available)
-        spread = model.scale == "spread"
-        seen = [measured(each, run.client, missing=False) if spread else (None, ()) for each in sources]
+        scaled = model.scale in ("spread", "patterson")
+        units = partial(measured, client=run.client, missing=False, genotypes=model.scale == "patterson")
+        seen = [units(each) if scaled else (None, ()) for each in sources]
         views = tuple(
-            FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid, units)
-            for (name, source), (units, _) in zip(data.items(), seen, strict=True)
+            FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid, own)
+            for (name, source), (own, _) in zip(data.items(), seen, strict=True)
         )
         journal = None if session.journal is None else session.journal.identity
         graphs, recalls = zip(

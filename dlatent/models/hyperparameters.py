@@ -42,7 +42,7 @@ Start = Literal["random", "pca"]
 MixtureNoise = Literal["isotropic", "diagonal"]
 ViewNoise = Literal["ml", "zero"]
 Float = Literal["float64", "float32"]
-Scale = Literal["auto", "none", "spread"]
+Scale = Literal["auto", "none", "spread", "patterson"]
 Criterion = Literal["auto", "held_out", "cross_validation", "bic", "evidence", "parallel"]
 """How `select_n_components` compares; no model has it."""
 
@@ -236,6 +236,8 @@ SHARED = {
         'Units of the features in the fit.  "none" are their own.  "spread" divides each feature by its standard '
         "deviation, found by one pass more, so that no result depends on its unit; loadings, means, likelihoods and "
         "what is filled in or predicted come in the units of the data all the same.  "
+        '"patterson" is for genotypes, numbers of copies of an allele with the frequency p, which are divided by '
+        "√(p(1 − p)) in the place of their standard deviation.  "
         '"auto" is "spread" with `missing="nan"` and a prior that the evidence chooses, unless rows have a level, else '
         '"none".',
         none=True,

@@ -40,25 +40,31 @@ def far_shift(session: Session, blocks: Iterable[int], request: Any) -> Array:
     return session.run(sums).far if shown else np.zeros(session.source.shape[1])
 
 
-def spreads(source: DataSource, client: Where, *, missing: bool) -> tuple[Spreads, Array, tuple[PassRecord, ...]]:
+def spreads(
+    source: DataSource, client: Where, *, missing: bool, genotypes: bool = False
+) -> tuple[Spreads, Array, tuple[PassRecord, ...]]:
     """Sums of the features about a point near their mean, that point (D,), and the passes that found both."""
     with connect(source, client=client, cache_bytes=0) as session:
         shift = np.nan_to_num(initial_mean(session, missing))
-        sums = session.run(Pass(block_spreads, SpreadRequest(shift, missing), cached=False, name="spreads"))
+        request = SpreadRequest(shift, missing, genotypes)
+        sums = session.run(Pass(block_spreads, request, cached=False, name="spreads"))
         return sums, shift, tuple(session.passes)
 
 
-def measured(source: DataSource, client: Where, *, missing: bool) -> tuple[Array, tuple[PassRecord, ...]]:
-    """The spreads of the features as their units (D,), and the passes that found them."""
-    sums, shift, passes = spreads(source, client, missing=missing)
-    return sums.units(shift), passes
+def measured(
+    source: DataSource, client: Where, *, missing: bool, genotypes: bool = False
+) -> tuple[Array, tuple[PassRecord, ...]]:
+    """The spreads of the features, or those that `genotypes` have by chance, as their units (D,), and the passes that
+    found them."""
+    sums, shift, passes = spreads(source, client, missing=missing, genotypes=genotypes)
+    return sums.units_of_genotypes(shift) if genotypes else sums.units(shift), passes
 
 
 def in_spreads(task: Any, client: Where) -> tuple[Any, tuple[PassRecord, ...]]:
     """The task of a table in units of the spreads of its features, and the passes that found these."""
     units, passes, kernel = task.units, tuple[PassRecord, ...](), task.kernel
     if units is None:
-        units, passes = measured(task.source, client, missing=task.missing)
+        units, passes = measured(task.source, client, missing=task.missing, genotypes=task.genotypes)
     source = in_units(task.source, units)
     if kernel is not None and kernel.rows:
         kernel = replace(kernel, rows=source.blocks)
@@ -70,7 +76,7 @@ def views_in_spreads(task: Any, client: Where) -> tuple[Any, tuple[PassRecord, .
     view, keep theirs."""
     source = task.source
     names = list(source.views)[: len(source.views) - int(task.targets is not None)]
-    seen = [measured(source.views[name], client, missing=False) for name in names]
+    seen = [measured(source.views[name], client, missing=False, genotypes=task.genotypes) for name in names]
     units = [each for each, _ in seen]
     passes = tuple(record for _, records in seen for record in records)
     source = source.in_units(dict(zip(names, units, strict=True)))

@@ -38,7 +38,7 @@ def check_kernel(estimator: Any) -> None:
         value = getattr(estimator, name)
         if value is not None and estimator.n_components != "auto" and value <= estimator.n_components:
             raise DataError(f"{name} is {value!r}; expected an integer above n_components, or None")
-    if estimator.kernel == "precomputed" and (estimator.landmarks is not None or estimator.scale == "spread"):
+    if estimator.kernel == "precomputed" and (estimator.landmarks is not None or estimator._scaled):
         raise DataError("a precomputed kernel has no rows: leave landmarks=None and scale='none'")
     if estimator.landmarks is not None and estimator.solver == "em":
         raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")

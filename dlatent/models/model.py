@@ -244,7 +244,7 @@ class Model(Estimator[F_co], ABC):
         """Whether features are divided by their spreads; never in models that do not say so."""
         scale = getattr(self, "scale", "none")
         by_evidence = self._missing == "nan" and self._prior == "ard" and not getattr(self, "row_effects", False)
-        return scale == "spread" or (scale == "auto" and by_evidence)
+        return scale in ("spread", "patterson") or (scale == "auto" and by_evidence)
 
     @property
     def log_likelihood_(self) -> float:

@@ -105,6 +105,7 @@ def task_of(
         weighted=source.weights is not None,
         prior=model._prior,
         scale=model._scaled,
+        genotypes=getattr(model, "scale", "none") == "patterson",
         rule=rule,
     )
 

@@ -98,6 +98,7 @@ class FitTask(Task):
     labelled : the pass over the labelled rows of views, in the place of that over the rows of a table.
     grids : the cells that the features of each view were, by its name.
     units : what each feature is divided by before the fit (D,), where that is known.
+    genotypes : whether features are numbers of copies of an allele, and their units those of Patterson et al. (2006).
     in_spreads : makes of the task that of features in units of their spreads, and says which passes found these.
     learned : makes of the fitted model one that has learned more, with passes over the data.
     """
@@ -113,6 +114,7 @@ class FitTask(Task):
     labelled: Callable[[Solution, float, Any], Pass[Any, LabelledRows | None]] | None = None
     grids: Mapping[str | None, Grid | None] | None = None
     units: Array | None = None
+    genotypes: bool = False
     in_spreads: Callable[[FitTask, Where], tuple[FitTask, tuple[PassRecord, ...]]] = in_spreads
     learned: Callable[[Any, Solution, Run], FittedModel] | None = None
 
