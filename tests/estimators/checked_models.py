@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from dlatent import (
@@ -68,9 +69,11 @@ class Halves(TransformerMixin, BaseEstimator):
     def transform(self, X):
         return self.of_rows("transform", X)
 
+    @available_if(lambda halves: hasattr(halves.model, "score_samples"))
     def score_samples(self, X):
         return self.of_rows("score_samples", X)
 
+    @available_if(lambda halves: hasattr(halves.model, "score_samples"))
     def score(self, X, y=None):
         return float(self.score_samples(X).mean())
 
@@ -78,3 +81,11 @@ class Halves(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.model.__sklearn_tags__().target_tags.required
         return tags
+
+
+class LeftHalves(Halves):
+    """An embedding of both halves, in which the left one says where new rows are."""
+
+    def transform(self, X):
+        check_is_fitted(self)
+        return self.model_.transform(self.views(validate_data(self, X, reset=False))["left"], view="left")

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from checked_models import ChainGraphPPCA, ChainRelationalPPCA, ChainRelationalSupervisedPPCA, Halves
+from checked_models import ChainGraphPPCA, ChainRelationalPPCA, ChainRelationalSupervisedPPCA, Halves, LeftHalves
 from estimator_cases import CLASSES, PARTLY, D, N, X, Y, same
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 from dlatent import (
     PPCA,
     CorrespondenceFactorAnalysis,
+    CorrespondenceLLE,
     CorrespondencePPCA,
     CorrespondenceSupervisedPPCA,
     DataError,
@@ -59,6 +60,7 @@ CHECKED_SLOWLY = [
     Halves(CorrespondencePPCA()),
     Halves(CorrespondenceFactorAnalysis()),
     Halves(CorrespondenceSupervisedPPCA()),
+    LeftHalves(CorrespondenceLLE(disconnected="keep")),
 ]
 
 
