@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
+from functools import wraps
 from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overload
 
@@ -82,6 +83,16 @@ class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]
     """A fitted attribute or method was asked for before `fit`; scikit-learn's own is caught by its name, too."""
 
 
+def _with_places(transform: Callable[..., Any], in_containers: Callable[..., Any]) -> Callable[..., Any]:
+    """A method `transform` that puts scores into the container that `set_output` asks for, but for those in a store."""
+
+    @wraps(in_containers)
+    def method(self: Any, *given: Any, **options: Any) -> Any:
+        return (in_containers if options.get("out") is None else transform)(self, *given, **options)
+
+    return method
+
+
 class Estimator(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, Generic[F_co]):
     """The base of all models, whose fits find values of one type."""
 
@@ -95,7 +106,10 @@ class Estimator(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         if cls.__name__ in PUBLIC:
             name_methods(cls)  # before scikit-learn's own `__init_subclass__` wraps them
             cls.fit = with_scikit_callbacks(cls.fit)  # type: ignore[attr-defined]
+        transform = vars(cls).get("transform")
         super().__init_subclass__(**options)
+        if transform is not None and vars(cls)["transform"] is not transform:
+            cls.transform = _with_places(transform, vars(cls)["transform"])  # type: ignore[attr-defined]
 
     def __new__(cls, *args: Any, **params: Any) -> Self:
         """Refuse keywords of scikit-learn's estimators by what to use in their place."""

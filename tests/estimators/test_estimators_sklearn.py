@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+import zarr
 from checked_models import ChainGraphPPCA, ChainRelationalPPCA, ChainRelationalSupervisedPPCA, Halves, LeftHalves
 from estimator_cases import CLASSES, PARTLY, D, N, X, Y, same
 from sklearn.base import clone
@@ -140,6 +141,17 @@ def test_output_as_data_frames():
     assert found.columns.tolist() == ["ppca0", "ppca1"]
     assert model.get_feature_names_out().tolist() == ["ppca0", "ppca1"]
     np.testing.assert_array_equal(found.to_numpy(), PPCA(2).fit(X).transform(X))
+
+
+@pytest.mark.parametrize("model", [PPCA(2), KernelPPCA(2), PPCAMixture(1, 2), LocallyLinearEmbedding()])
+@pytest.mark.parametrize("container", ["pandas", "polars"])
+def test_scores_in_a_store_are_in_no_data_frame(model, container, tmp_path):
+    library = pytest.importorskip(container, reason=f"{container} is not installed")
+    model = clone(model).set_output(transform=container).fit(X)
+    place = model.transform(X, out=tmp_path / "scores.zarr")
+    assert place == str(tmp_path / "scores.zarr")
+    assert isinstance(model.transform(X), library.DataFrame)
+    np.testing.assert_array_equal(zarr.open_group(place)["scores"][:], model.transform(X).to_numpy())
 
 
 def test_data_frames_are_data():
