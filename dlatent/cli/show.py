@@ -28,6 +28,8 @@ ALL_LINES = 20
 """Passes of which every one gets a line; of later ones at most one in `LINE_SECONDS`."""
 LINE_SECONDS = 2.0
 MOST_PASSES = 999
+MOST_COMPONENTS = 10
+"""Lines of a table of components, of which a model may have many; JSON has all."""
 
 
 def console(*, errors: bool = False) -> Console:
@@ -45,16 +47,25 @@ def result(title: str, report: Mapping[str, Any], lines: Mapping[str, Any] | Non
     else:
         tables = {name: rows for name, rows in report.items() if _is_table(rows)}
         pairs(title, lines or {name: value for name, value in report.items() if name not in tables})
-        for rows in tables.values():
+        for title, rows in tables.items():
+            others = _smallest(rows) if title == "components" else []
             shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
             for name, value in rows[0].items():
                 justify: Any = "left" if isinstance(value, str | list) else "right"
                 shown.add_column(name.replace("_", " "), justify=justify, overflow="fold")
-            for row in rows:
+            for row in (row for at, row in enumerate(rows) if at not in others):
                 shown.add_row(*(masked(_said(name, value)) for name, value in row.items()))
             console().print(shown)
+            if others:
+                share = _said("share", sum(rows[at]["share"] for at in others))
+                console().print(f"{number_of(len(others), 'more component')} with {share} in all; --json tells of each")
     for text in report.get("warnings", ()):
         say(f"warning: {text}")
+
+
+def _smallest(components: list[Any]) -> list[int]:
+    """Numbers of those beyond the ones with the largest shares of the variance."""
+    return sorted(range(len(components)), key=lambda at: -components[at]["share"])[MOST_COMPONENTS:]
 
 
 def _is_table(value: Any) -> bool:

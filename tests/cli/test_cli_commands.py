@@ -196,6 +196,21 @@ def test_inspect_tells_what_a_model_is(run, model: Path) -> None:
     assert f"f{largest}" in said.out
 
 
+def test_of_many_components_those_with_the_largest_shares_get_a_line(run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(80, 20)) * np.linspace(3, 1, 20))
+    run("ingest", tmp_path / "x.npy", tmp_path / "x.zarr", "--quiet")
+    for count, more in ((10, ""), (11, "1 more component with"), (14, "4 more components with")):
+        said = run("fit", "ppca", tmp_path / "x.zarr", "-k", str(count), "-o", tmp_path / f"{count}.zarr", "--quiet")
+        found = run("inspect", tmp_path / f"{count}.zarr", "--json").json["components"]
+        assert len(found) == count
+        lines = [line.split() for line in said.out.splitlines()]
+        shown = [line for line in lines if line and line[0].isdecimal() and "%" in line[2]]
+        assert [line[2] for line in shown] == [f"{one['share']:.2%}" for one in found[:10]]
+        assert more in said.out
+        assert (f"{sum(one['share'] for one in found[10:]):.2%} in all" in said.out) == (count > 10)
+
+
 def test_inspect_tells_of_views(run, tmp_path: Path) -> None:
     rows = simulate(60, (4, 3), 2, noise=(0.3, 0.4), random_state=0).stacked
     pairs = np.column_stack([np.arange(20), np.arange(20)])
