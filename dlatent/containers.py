@@ -159,6 +159,22 @@ def _outside(indices: Values, size: int) -> list[int]:
     return [int(np.flatnonzero((indices < 0) | (indices >= size))[0])]
 
 
+def in_precision(values: npt.NDArray[Any], dtype: npt.DTypeLike, start: int | None) -> npt.NDArray[Any]:
+    """Results of rows from `start` on (None: unknown) in the precision of the data; refuse those beyond its numbers."""
+    with np.errstate(over="ignore"):
+        found = np.asarray(values, dtype=dtype)
+    if np.isfinite(found).all():
+        return found
+    beyond = np.argwhere(np.isinf(found) & np.isfinite(values))
+    if len(beyond):
+        where = "" if start is None else f" of row {start + beyond[0, 0]}"
+        raise DataError(
+            f"a result{where} is {values[tuple(beyond[0])]:.3g}, beyond the largest number of {found.dtype}, the "
+            f"precision of the data, {np.finfo(found.dtype).max:.3g}; give the data as float64"
+        )
+    return found
+
+
 def printable(labels: Any) -> list[Any]:
     """Labels as they are printed: dates as 2001-01-31, with the time of day only where one of them has one."""
     values = np.asarray(labels)

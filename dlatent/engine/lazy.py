@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Dense, Features
 from dlatent.blas import pinned
-from dlatent.containers import plain_numbers
+from dlatent.containers import in_precision, plain_numbers
 from dlatent.engine.machine import keep_freed
 from dlatent.errors import DataError
 
@@ -93,7 +93,7 @@ def _apply(
         rows = function(features)
     if rows.shape != (chunk.shape[0], columns):
         raise DataError(f"A function of rows gave shape {rows.shape} where {(chunk.shape[0], columns)} was announced.")
-    return np.asarray(rows, dtype=dtype)
+    return in_precision(rows, dtype, None if math.isnan(start) else int(start))
 
 
 def _features(chunk: Any) -> Features:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features, Graph, Grid
+from dlatent.containers import in_precision
 from dlatent.engine.cache import ReferenceCache
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.machine import cache_share
@@ -254,7 +255,7 @@ def map_rows(
 def fill(values: Array, pieces: tuple[tuple[int, Array], ...]) -> None:
     """Put the results of some blocks, each with its first row, in their place among all."""
     for start, piece in pieces:
-        values[start : start + len(piece)] = piece
+        values[start : start + len(piece)] = in_precision(piece, values.dtype, start)
 
 
 def _numbered(names: npt.NDArray[Any] | None) -> npt.NDArray[Any]:

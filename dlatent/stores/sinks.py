@@ -24,6 +24,7 @@ import numpy.typing as npt
 import zarr
 
 from dlatent.arrays import Array, DataSource
+from dlatent.containers import in_precision
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import Unfinished, begun, with_room
 from dlatent.stores.checked import checked, place_of
@@ -98,6 +99,7 @@ class RowSink(Unfinished):
         stop = start + len(values)
         if values.ndim != 2 or values.shape[1] != self.shape[1] or start < 0 or stop > self.shape[0]:
             raise DataError(f"rows {start}:{stop} of shape {values.shape} do not fit the array of shape {self.shape}")
+        values = in_precision(values, self.dtype, start)
         first = -(-start // self.row_chunk) * self.row_chunk
         last = stop if stop == self.shape[0] else stop // self.row_chunk * self.row_chunk
         tail = max(first, last)
@@ -146,8 +148,7 @@ class RowSink(Unfinished):
     def _set_aside(self, start: int, values: npt.NDArray[Any]) -> None:
         if len(values):
             group = zarr.open_group(f"{self.location}/{_FRAGMENTS}", mode="r+", use_consolidated=False)
-            plain = values.astype(self.dtype)
-            write_array(group, f"{start}-{start + len(values)}", plain, plain.shape, overwrite=True)
+            write_array(group, f"{start}-{start + len(values)}", values, values.shape, overwrite=True)
 
 
 def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:

@@ -211,6 +211,21 @@ def test_large_values_whose_sum_overflows_are_numbers():
     assert np.isfinite(MODELS["PPCA"].transform(single)).all()
 
 
+def test_results_beyond_single_precision_are_refused_and_not_infinite(tmp_path):
+    model = MODELS["PPCA"]
+    rows = np.zeros((6, D), dtype=np.float32)
+    rows[4] = 3.3e38 * np.sign(model.components_[0])
+    message = r"a result of row 4 is .*e\+38, beyond the largest number of float32, .* give the data as float64"
+    with pytest.raises(DataError, match=message):
+        model.transform(rows)
+    with pytest.raises(DataError, match=message):
+        model.transform(da.from_array(rows, chunks=(3, D))).compute()
+    with pytest.raises(DataError, match=message):
+        model.transform(rows, out=tmp_path / "scores.zarr")
+    assert not (tmp_path / "scores.zarr").exists()
+    assert np.isfinite(model.transform(rows.astype(np.float64))).all()
+
+
 FITS = {
     "PPCA covariance": lambda x: PPCA(2, solver="covariance").fit(x),
     "PPCA krylov": lambda x: PPCA(2, solver="krylov").fit(x),
