@@ -73,15 +73,17 @@ def north_rule(self: Any, *, n_effective: float | None = None) -> xr.Dataset:
 
 @dataclass(frozen=True)
 class AlongAxes:
-    """Scores of rows along orthonormal axes (D, L) about a point, and their squared distances from it (n, L + 1)."""
+    """Scores of rows along orthonormal axes (D, L) about a point, and their squared distances from it (n, L + 1), with
+    features in some units (D,), or (1,) of all."""
 
     axes: Array
     mean: Array
+    units: Array
 
     def __call__(self, x: Features, y: Array | None) -> Array:
         """The numbers of some rows."""
-        along = scores(x, Projection(self.axes.T, np.eye(0), 0.0), self.mean)
-        return np.column_stack([along, squared_distances(x, self.mean, np.ones(1))])
+        along = scores(x, Projection(self.axes.T / self.units, np.eye(0), 0.0), self.mean)
+        return np.column_stack([along, squared_distances(x, self.mean, self.units**2)])
 
 
 @available_if(lambda model: model._missing == "raise")
@@ -101,7 +103,7 @@ def bootstrap(
     Samples that follow each other are seldom independent; blocks keep what they have in common.  The data are fitted
     once more with more components, and visited once for scores along these axes; all replicates are made of these
     scores.  Each component of a replicate is compared with the one of the fit that it is most alike, with the same
-    sign.
+    sign.  With `scale="spread"` the spreads of all replicates are those of the data.
 
     Parameters
     ----------
@@ -127,8 +129,8 @@ def bootstrap(
     Raises
     ------
     DataError
-        For data of other features, for blocks that are longer than the data, for less than two replicates or fewer axes
-        than components, and for a model in units of spreads.
+        For data of other features, for blocks that are longer than the data, and for less than two replicates or fewer
+        axes than components.
 
     References
     ----------
@@ -136,10 +138,6 @@ def bootstrap(
     Zipunnikov (2016), "Fast, exact bootstrap principal component analysis for p > 1 million".
     """
     fitted, k = self._model, self.n_components_  # type: ignore[attr-defined]
-    if fitted.units is not None:
-        raise DataError(
-            "the model is in units of the spreads of the features; standardise these, and fit with scale='none'"
-        )
     if n_replicates < 2 or n_axes < k:
         raise DataError(f"n_replicates is {n_replicates} and n_axes {n_axes}; expected at least 2, and {k} components")
     source = opened(self, X, before=self._fit)
@@ -154,15 +152,17 @@ def bootstrap(
             f"block_length is {block_length}; expected 1 to {sizes[axis]}, the samples along {dims[axis]!r}"
         )
     length = max(min(n_axes, source.shape[0] - 1, source.shape[1]), k)
-    asked = {"n_components": length, "solver": "auto", "prior": "ml", "scale": "none"}
+    scale = "none" if fitted.units is None else "spread"
+    asked = {"n_components": length, "solver": "auto", "prior": "ml", "scale": scale}
     wider = type(self)(**self.get_params() | asked)
     with warnings.catch_warnings():  # that no noise is left is what is asked for
         warnings.simplefilter("ignore", NoiseFloorWarning)
         tasks.run(wider._task(source), tasks.FitRun(client), wider)
-    axes = np.linalg.qr(wider._model.loadings)[0]
-    along, names = AlongAxes(axes, wider._model.mean), np.arange(axes.shape[1] + 1)
+    axes = np.linalg.qr(wider._model.fitted_loadings)[0]
+    units = np.ones(1) if wider._model.units is None else wider._model.units
+    along, names = AlongAxes(axes, wider._model.mean, units), np.arange(axes.shape[1] + 1)
     values: Any = mapped(self, X, along, "scores", "component", names, run=RowsRun(client=client))
-    rows, directions = np.asarray(values).reshape(-1, len(names)), axes.T @ fitted.loadings
+    rows, directions = np.asarray(values).reshape(-1, len(names)), axes.T @ fitted.fitted_loadings
     directions = directions / np.maximum(np.linalg.norm(directions, axis=0), np.finfo(float).tiny)
     draws = block_counts(sizes, axis, block_length, n_replicates, np.random.default_rng(random_state))
     made = [replicate(rows[:, :-1], rows[:, -1], counts, directions, len(axes)) for counts in draws]
@@ -171,7 +171,7 @@ def bootstrap(
     about = (coefficients - coefficients.mean(axis=0)) / np.sqrt(n_replicates - 1)
     # Of each component RᵀR is the covariance.
     roots = [np.asarray(np.linalg.qr(about[:, :, each], mode="r")) for each in range(about.shape[2])]
-    errors = [np.linalg.norm(axes @ root.T, axis=1) for root in roots]
+    errors = [np.linalg.norm(axes @ root.T, axis=1) * units for root in roots]
     variables = {
         "loadings": (("feature", "component"), fitted.loadings),
         "loadings_error": (("feature", "component"), np.column_stack(errors)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import xarray as xr
 from scipy.optimize import linear_sum_assignment
 
@@ -130,6 +131,18 @@ def test_lazy_data_have_the_same_errors():
     xr.testing.assert_allclose(model.bootstrap(lazy, block_length=5, n_replicates=R), usual, rtol=1e-6)
 
 
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_array])
+def test_in_units_of_spreads_errors_are_those_of_data_in_these_units(layout):
+    x = TALL * np.geomspace(1e-3, 1e3, 8)
+    model = PPCA(K, scale="spread").fit(layout(x))
+    units = model.result_["feature_scale"].values
+    found = model.bootstrap(layout(x), block_length=5, n_replicates=R)
+    expected = PPCA(K).fit(x / units).bootstrap(x / units, block_length=5, n_replicates=R)
+    np.testing.assert_allclose(found["loadings_error"], expected["loadings_error"] * units[:, None], rtol=1e-6)
+    np.testing.assert_allclose(found["replicate_ratio"], expected["replicate_ratio"], rtol=1e-8)
+    np.testing.assert_array_equal(found["loadings"].values, model.components_.T)
+
+
 REFUSED = {
     "long blocks": ({"block_length": 71}, "block_length is 71; expected 1 to 70, the samples along 'sample'"),
     "no blocks": ({"block_length": 0}, "block_length is 0"),
@@ -149,8 +162,6 @@ def test_what_is_refused(case):
 def test_other_data_and_models_are_refused():
     with pytest.raises(DataError, match="expecting 8 features"):
         PPCA(K).fit(TALL).bootstrap(TALL[:, 1:], block_length=2)
-    with pytest.raises(DataError, match="in units of the spreads"):
-        PPCA(K, scale="spread").fit(TALL).bootstrap(TALL, block_length=2)
     assert not hasattr(PPCA(K, missing="nan").fit(TALL), "bootstrap")
 
 
