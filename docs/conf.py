@@ -141,10 +141,10 @@ class ResultVariables(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The table."""
-        from dlatent.stores.schema import VARIABLES
+        from dlatent.stores.schema import COURSE, VARIABLES
 
         lines = [".. list-table::", "   :header-rows: 1", "", "   * - name", "     - dimensions", "     - meaning"]
-        for name, dims, _, meaning in sorted(VARIABLES):
+        for name, dims, _, meaning in sorted((*VARIABLES, *COURSE)):
             lines += [f"   * - ``{name}``", f"     - {', '.join(dims.split())}", f"     - {meaning}"]
         return self.parse_text_to_nodes("\n".join(lines))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,15 +17,26 @@ import pytest
 
 SECRET = "neither/shown+nor+kept"
 
+_REQUEST = re.compile(r'"(?:\x1b\[[0-9;]*m)*([A-Z]+) (\S+) HTTP')
+"""A line of the log of the server, which colours what is not found."""
+
+_LISTED = re.compile(r"[?&]prefix=([^&]*)")
+
 
 @dataclass(frozen=True)
 class S3:
-    """What is in the environment of who uses it; the same for Zarr and fsspec; and its files, among them the bucket
-    `stores`."""
+    """What is in the environment of who uses it; the same for Zarr and fsspec; its files, among them the bucket
+    `stores`; and its log."""
 
     environment: dict[str, str]
     options: dict[str, str]
     files: Any
+    log: Path = Path(os.devnull)
+
+    def requests(self) -> list[tuple[str, str]]:
+        """Verb and key of each request so far; LIST and the prefix, of those that list."""
+        lines = _REQUEST.findall(self.log.read_text())
+        return [("LIST", listed[1]) if (listed := _LISTED.search(key)) else (verb, key) for verb, key in lines]
 
     def contents(self) -> dict[str, bytes]:
         """All objects of the bucket."""
@@ -51,7 +63,7 @@ def s3_server(folder: Path) -> Iterator[S3]:
         files = s3fs.S3FileSystem(**options, skip_instance_cache=True)
         files.mkdir("stores")
         names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        yield S3(dict(zip(names, options.values(), strict=True)), options, files)
+        yield S3(dict(zip(names, options.values(), strict=True)), options, files, log)
     finally:
         process.terminate()
         process.wait(30)

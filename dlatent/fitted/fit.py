@@ -163,7 +163,7 @@ def result(kind: str, fit: Fit) -> xr.Dataset:
 
 def history(report: Report) -> xr.Dataset:
     """Iterations and passes of a fit as a Dataset with the dimensions `iteration` and `pass`."""
-    return xr.Dataset({name: (v.dims, v.values) for name, v in stored.variables(report).items()})
+    return xr.Dataset({name: (v.dims, v.values) for name, v in stored.variables(report, saved=False).items()})
 
 
 def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Summary:

@@ -1,7 +1,8 @@
 """Values that are kept: a dataclass says of each field what it is, and `save`, `load` and `result_` follow from that.
 
 A field is an array over named dimensions (`stored`), a JSON value (`attribute`), a table with a line for each of
-several small values (`table`), or another such dataclass (`part`).  Fields without a description are not kept.  A part
+several small values (`table`), which is kept as one JSON value and is arrays in Datasets, or another such dataclass
+(`part`).  Fields without a description are not kept.  A part
 may have a codec of its own: `variables`, `json_values` and the class method `from_saved`.
 """
 
@@ -60,7 +61,7 @@ def part(default: Any = MISSING, *, saved_only: bool = False) -> Any:
 
 
 def table(row: type, dim: str, default: Any = MISSING) -> Any:
-    """Lines, each a value of the dataclass `row`, whose columns are variables over `dim`."""
+    """Lines, each a value of the dataclass `row`, whose columns are variables over `dim` of a Dataset of results."""
     return _described(About((dim,), row=row), default)
 
 
@@ -87,7 +88,7 @@ def variables(value: Any, *, saved: bool = True) -> dict[str, Variable]:
         elif is_dataclass(content):
             arrays |= variables(content, saved=saved)
         elif about.row is not None:
-            for column in columns(about) if content else ():
+            for column in columns(about) if content and not saved else ():
                 cells = np.array([getattr(line, column) for line in content])
                 arrays[f"{about.dims[0]}_{column}"] = Variable(about.dims, cells)
         elif about.dims and content is not None:
@@ -105,6 +106,8 @@ def json_values(value: Any) -> dict[str, Any]:
             values[name] = {"type": type(content).__name__} | content.json_values()
         elif is_dataclass(content):
             values[name] = json_values(content)
+        elif about.row is not None:
+            values[name] = {column: [getattr(line, column) for line in content] for column in columns(about)}
         elif not about.dims:
             values[name] = content
     return values
@@ -120,7 +123,7 @@ def from_saved(cls: type[T], values: Values, saved: Values) -> T:
         kinds = _alternatives(hints[name])
         parts = {each.__name__: each for kind in kinds if is_dataclass(kind) for each in (kind, *_subclasses(kind))}
         if about.row is not None:
-            arguments[name] = _lines(values, about)
+            arguments[name] = _lines(saved[name], about)
         elif about.dims:
             variable = about.name or name
             if variable not in values and NoneType not in kinds:
@@ -145,12 +148,10 @@ def _subclasses(kind: Any) -> Iterator[Any]:
         yield from _subclasses(each)
 
 
-def _lines(values: Values, about: About) -> tuple[Any, ...]:
-    names = [f"{about.dims[0]}_{column}" for column in columns(about)]
-    if names[0] not in values:
-        return ()
+def _lines(saved: Values, about: About) -> tuple[Any, ...]:
+    names, hints = columns(about), get_type_hints(about.row)
     numbered = len(names) < len(fields(about.row))
-    lines = zip(*(values.pop(name).tolist() for name in names), strict=True)
+    lines = zip(*([_attribute(name, cell, (hints[name],)) for cell in saved[name]] for name in names), strict=True)
     return tuple(about.row(*((at,) if numbered else ()), *line) for at, line in enumerate(lines, 1))
 
 

@@ -11,22 +11,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import secrets
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import zarr
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from dlatent.errors import StoreError, cause
-from dlatent.stores.checked import MARK_BYTES, with_checksum
 from dlatent.stores.checkpoint import identity
+from dlatent.stores.documents import DOCUMENT, begin, forget, store_at, written
 from dlatent.stores.location import Place, filesystem_at, local_path, zarr_location
-from dlatent.stores.objects import reopened, store_at
+from dlatent.stores.objects import opened, reopened
 from dlatent.stores.places import check_replaced
 from dlatent.stores.temporary import PARTIAL, discard, make, put_back, release, replace, sweep, take
 
@@ -60,7 +61,12 @@ DATA_KINDS = ("data", "matrix", GRAPH, PRECISION)
 
 @contextlib.contextmanager
 def new_store(
-    target: Place, *, kind: str = "matrix", version: int = STORE_VERSION, overwrite: bool = False
+    target: Place,
+    *,
+    kind: str = "matrix",
+    version: int = STORE_VERSION,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
 ) -> Iterator[zarr.Group]:
     """A context in which a new Zarr v3 store is written; it exists only once the context ends without an error.
 
@@ -69,11 +75,11 @@ def new_store(
     one is removed first.
 
     Parameters: `target`, a path or fsspec URL; `kind` and `version`, written to the root attribute `dlatent`;
-    `overwrite`, whether a store that is already there is replaced.
+    `overwrite`, whether a store that is already there is replaced; `attributes`, others of the root.
     Yields: the root group, usable inside the context only.
     Errors: StoreError where the target exists (or, with `overwrite`, exists and is no store).
     """
-    with begun(target, kind=kind, version=version, overwrite=overwrite) as store:
+    with begun(target, kind=kind, version=version, overwrite=overwrite, attributes=attributes) as store:
         yield store.root()
         store.finish()
 
@@ -95,7 +101,14 @@ def with_room(target: Place) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def begun(target: Place, *, kind: str, version: int = STORE_VERSION, overwrite: bool = False) -> Iterator[Unfinished]:
+def begun(
+    target: Place,
+    *,
+    kind: str,
+    version: int = STORE_VERSION,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+) -> Iterator[Unfinished]:
     """A context in which a new store is written, and is removed where the context fails; in it or after it `finish` or
     `abort` must follow."""
     place, local = zarr_location(target), local_path(target) is not None
@@ -111,8 +124,8 @@ def begun(target: Place, *, kind: str, version: int = STORE_VERSION, overwrite: 
     store = Unfinished(place, location, overwrite)
     try:
         with _writing_to(place):
-            group = zarr.open_group(location, mode="w-", zarr_format=3)
-            group.attrs[MARKER] = {"kind": kind, "version": version, "complete": False}
+            marker = {"kind": kind, "version": version, "complete": False}
+            zarr.create_group(begin(location), zarr_format=3, attributes={MARKER: marker, **(attributes or {})})
         with with_room(target):
             yield store
     except BaseException:
@@ -130,7 +143,7 @@ class Unfinished:
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to other processes: an open store with its URL."""
-        return {**vars(self), "store": store_at(self.location)}
+        return {**vars(self), "store": opened(self.location)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Know the open store in this process, too."""
@@ -139,7 +152,7 @@ class Unfinished:
 
     def root(self) -> zarr.Group:
         """The group of the store, to be written."""
-        return zarr.open_group(self.location, mode="r+", use_consolidated=False)
+        return zarr.open_group(written(self.location), mode="r+", zarr_format=3)
 
     def sign(self, checkpoint: str | None) -> None:
         """Keep in the store with which checkpoint it is made; None is passed over."""
@@ -147,18 +160,18 @@ class Unfinished:
 
     def finish(self) -> None:
         """Mark the store complete and move it to its place; `abort` must follow where this fails."""
-        group, mark = self.root(), secrets.token_bytes(MARK_BYTES)
-        for _, member in group.members(max_depth=None):
-            _add_checksum(member, self.location, mark)
-        marker = cast(Mapping[str, Any], group.attrs[MARKER])
-        group.attrs[MARKER] = {**marker, "complete": True}
-        if marker.get("kind") not in DATA_KINDS:
+        store = written(self.location)
+        documents = {key.removesuffix(DOCUMENT).rstrip("/"): json.loads(text) for key, text in store.documents.items()}
+        root = documents.pop("")
+        marker = root["attributes"][MARKER]
+        marker["complete"] = True
+        if marker["kind"] not in DATA_KINDS:
             # All metadata at the root, where xarray looks for them first.  Nobody changes a result, so that they do not
             # go stale, as they would beside data; dlatent does not read them.
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Consolidated metadata")  # that they are no part of Zarr v3 yet
-                zarr.consolidate_metadata(group.store)
-        _add_checksum(group, self.location, mark)
+            inline = {"kind": "inline", "must_understand": False, "metadata": dict(sorted(documents.items()))}
+            root["consolidated_metadata"] = inline
+        sync(store.set(DOCUMENT, default_buffer_prototype().buffer.from_bytes(json.dumps(root, indent=2).encode())))
+        forget(self.location)
         if local_path(self.target) is not None:
             if _check_place(self.target, self.overwrite):
                 replace(Path(self.location), Path(self.target))
@@ -169,6 +182,7 @@ class Unfinished:
     def abort(self) -> None:
         """Remove what was written; never raises, because it runs while another error is on its way."""
         _settle()
+        forget(self.location)
         if local_path(self.location) is not None:
             discard(self.location)
             return
@@ -178,6 +192,7 @@ class Unfinished:
     def leave(self) -> None:
         """Leave what was written to the process that takes it over, once Zarr has written all of it."""
         _settle()
+        forget(self.location)
         if local_path(self.location) is not None:
             release(self.location)
 
@@ -225,7 +240,7 @@ def require_writable(
             while not os.path.lexists(above.parent):
                 above = above.parent
             discard(make(above))
-        elif store_at(place) is None:
+        elif opened(place) is None:
             filesystem, root = filesystem_at(place)
             name = f"{root}{PARTIAL}{secrets.token_hex(6)}"
             filesystem.pipe_file(name, b"")
@@ -245,12 +260,6 @@ def _writing_to(place: str) -> Iterator[None]:
         )
 
 
-def _add_checksum(node: zarr.Array[Any] | zarr.Group, location: str, mark: bytes) -> None:
-    """Write a checksum behind the metadata of a node; `location` is that of the root of its store."""
-    filesystem, document = filesystem_at("/".join(filter(None, (location, node.path, "zarr.json"))))
-    filesystem.pipe_file(document, with_checksum(filesystem.cat_file(document), mark))
-
-
 def _remove(url: str) -> None:
     filesystem, root = filesystem_at(url)
     filesystem.rm(root, recursive=True)
@@ -259,7 +268,8 @@ def _remove(url: str) -> None:
 def _marker(location: str) -> Mapping[str, Any]:
     """The marker at the root of a store; nothing where no store can be read."""
     try:
-        marker = zarr.open_group(location, mode="r", use_consolidated=False).attrs.get(MARKER)
+        store = store_at(location, read_only=True)
+        marker = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False).attrs.get(MARKER)
     except Exception:
         return {}
     return marker if isinstance(marker, dict) else {}

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -37,7 +35,8 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked, on_interrupt
-from dlatent.stores.location import DOCUMENTS
+from dlatent.stores.documents import NewStore, intact
+from dlatent.stores.location import DOCUMENTS, STORE_MARKS
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]
 """Whether a chunk that is not there is an error, or holds the fill value because its writer leaves such chunks out."""
@@ -75,10 +74,19 @@ _reading: set[asyncio.Task[Any]] = set()
 class CheckedStore(WrapperStore[Store]):
     """A store for reading, in which a chunk that is not there is an error unless `missing_chunks` is "fill";
     `complete` says that its writer left none out, so that no reader is advised to take it for fill values.
-    `digests` are those of the metadata that were opened, by their keys; `bytes_read` those of chunks, as stored."""
+    `documents` are the metadata that were read, each once, by their keys (None: there are none), and `digests` those of
+    the ones that this store gave; `bytes_read` those of chunks, as stored."""
 
-    def __init__(self, store: Store, missing_chunks: MissingChunks = "raise", *, complete: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        missing_chunks: MissingChunks = "raise",
+        *,
+        complete: bool = False,
+        documents: dict[str, bytes | None] | None = None,
+    ) -> None:
         super().__init__(store)
+        self.documents: dict[str, bytes | None] = {} if documents is None else documents
         self.missing_chunks: MissingChunks = missing_chunks
         self._complete = complete
         self._opening, self._opener = uuid4().hex, _this_process()
@@ -89,6 +97,10 @@ class CheckedStore(WrapperStore[Store]):
     def __str__(self) -> str:
         return str(self._store)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the documents: an array that travels has its own."""
+        return {**self.__dict__, "documents": {}}
+
     @property
     def read_only(self) -> bool:
         """True: writers open stores by themselves."""
@@ -97,16 +109,11 @@ class CheckedStore(WrapperStore[Store]):
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Metadata, or (a part of) a chunk that is there."""
         if key.rpartition("/")[2] in DOCUMENTS:
-            document = await self._got(key, prototype, byte_range)
-            if document is not None and not intact(document.to_bytes()):
-                raise StoreError(
-                    f"{root_of(self)}/{key}: the metadata are damaged (no JSON, or not what dlatent wrote); copy the "
-                    "store again or write it again, or, where they were edited by hand, remove the white space at "
-                    "their end"
-                )
-            if document is not None:
-                self.digests[key] = _digest(document.to_bytes())
-            return document
+            document = await self._document(key, prototype)
+            if document is None:
+                return None
+            self.digests[key] = _digest(document)
+            return prototype.buffer.from_bytes(document)
         if self._opening not in _known:
             await self.compare(prototype)
         chunk = await self._got(key, prototype, byte_range)
@@ -120,6 +127,23 @@ class CheckedStore(WrapperStore[Store]):
             raise StoreError(f"the chunk {key} of {root_of(self)} is cut off; copy the store again or write it again")
         self.bytes_read += len(chunk)
         return chunk
+
+    async def _document(self, key: str, prototype: BufferPrototype) -> bytes | None:
+        """The metadata of a key; none of format 2 where there are those of format 3."""
+        node, _, name = key.rpartition("/")
+        if name != STORE_MARKS[0] and self.documents.get(f"{node}/{STORE_MARKS[0]}".lstrip("/")) is not None:
+            return None
+        if key not in self.documents:
+            read = await self._got(key, prototype)
+            document = None if read is None else read.to_bytes()
+            if document is not None and not intact(document):
+                raise StoreError(
+                    f"{root_of(self)}/{key}: the metadata are damaged (no JSON, or not what dlatent wrote); copy the "
+                    "store again or write it again, or, where they were edited by hand, remove the white space at "
+                    "their end"
+                )
+            self.documents[key] = document
+        return self.documents[key]
 
     async def get_partial_values(self, prototype: BufferPrototype, key_ranges: Any) -> list[Buffer | None]:
         """Several values, each as by `get`."""
@@ -215,7 +239,9 @@ def checked(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
     if missing_chunks is None:
         missing_chunks = before.missing_chunks if isinstance(before, CheckedStore) else "raise"
     complete = node.attrs.get(ALL_CHUNKS) is True
-    store = CheckedStore(unwrapped(before), "raise" if complete else missing_chunks, complete=complete)
+    read = before.documents if isinstance(before, CheckedStore) else None
+    how: MissingChunks = "raise" if complete else missing_chunks
+    store = CheckedStore(unwrapped(before), how, complete=complete, documents=read)
     version = node.metadata.zarr_format
     if isinstance(node, zarr.Array):
         return cast(Node, zarr.open_array(store, path=node.path, mode="r", zarr_format=version))
@@ -241,8 +267,8 @@ def unchanged(*arrays: zarr.Array[Any]) -> None:
 
 
 def unwrapped(store: Store) -> Store:
-    """The store that a `CheckedStore` stands before, or the store itself."""
-    return store._store if isinstance(store, CheckedStore) else store
+    """The store that a `CheckedStore`, or one that is written, stands before, or the store itself."""
+    return store._store if isinstance(store, CheckedStore | NewStore) else store
 
 
 def place_of(node: zarr.Array[Any] | zarr.Group) -> str:
@@ -289,42 +315,6 @@ def _end_reads() -> None:
 
 
 on_interrupt(_end_reads)
-
-
-MARK_BYTES = 8
-"""Bytes of the mark of a store, and of the checksum."""
-
-_CHECKSUM = re.compile(rb"\n([ \t]{%d})\Z" % (2 * MARK_BYTES * 8))
-
-
-def with_checksum(document: bytes, mark: bytes) -> bytes:
-    """The metadata document with a checksum at its end, so that a flipped bit in it is found.
-
-    It follows the JSON text as white space (a space is 0, a tab is 1), which every reader of JSON passes over.  A
-    program that changes the metadata on purpose writes the document anew, without it, so that what others change or
-    copy is not refused.  A checksum among the attributes would be copied along (xarray does) and then be wrong.
-    `mark` (`MARK_BYTES` bytes) is the store's own, so that another store with equal metadata is told from it.
-    """
-    text = _CHECKSUM.sub(b"", document)
-    bits = int.from_bytes(mark + _check_bits(text, mark), "big")
-    return text + b"\n" + f"{bits:0{2 * MARK_BYTES * 8}b}".encode().translate(bytes.maketrans(b"01", b" \t"))
-
-
-def intact(document: bytes) -> bool:
-    """Whether a document fits its checksum; of one without, whether it is JSON."""
-    match = _CHECKSUM.search(document)
-    if match is None:
-        try:
-            json.loads(document)
-        except ValueError:
-            return False
-        return True
-    bits = int(match[1].translate(bytes.maketrans(b" \t", b"01")), 2).to_bytes(2 * MARK_BYTES, "big")
-    return bits[MARK_BYTES:] == _check_bits(document[: match.start()], bits[:MARK_BYTES])
-
-
-def _check_bits(text: bytes, mark: bytes) -> bytes:
-    return hashlib.sha256(mark + text).digest()[:MARK_BYTES]
 
 
 def _digest(document: bytes) -> str:

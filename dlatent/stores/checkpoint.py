@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from dlatent.errors import DataError, StoreError, cause
-from dlatent.stores.checked import MARK_BYTES, intact, with_checksum
 from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
+from dlatent.stores.documents import MARK_BYTES, intact, with_checksum
 from dlatent.stores.location import ABSENT, Place, filesystem_at, local_path, unreachable, zarr_location
 from dlatent.stores.temporary import release, take
 

@@ -18,6 +18,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from dlatent.errors import StoreError, cause, interrupt
 from dlatent.stores.checked import ALL_CHUNKS, checked, place_of, protocols_of, unwrapped
+from dlatent.stores.documents import store_at, written_here
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 """A Zarr array of any format."""
@@ -166,10 +167,10 @@ class GrowingArray:
             self._array[start : start + len(rows)] = rows
 
 
-def open_to_write(location: str) -> ZarrArray:
-    """The array at a location, for another process that writes into it; chunks of zeros are written, too."""
+def open_to_write(location: str, name: str) -> ZarrArray:
+    """An array of the store at a location, for any process that writes into it; chunks of zeros are written, too."""
     # Zarr does not store this configuration, and takes none where it opens an array.
-    array = zarr.open_array(location, mode="r+")
+    array = zarr.open_array(written_here(location) or store_at(location), path=name, mode="r+", zarr_format=3)
     return zarr.Array(zarr.AsyncArray(array.metadata, array.store_path, _WRITE_ALL))
 
 

@@ -11,6 +11,7 @@ import base64
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -45,7 +46,7 @@ FILL = "_FillValue"
 def ancestors(node: ZarrArray | zarr.Group) -> Iterator[zarr.Group]:
     """The groups above a node, nearest first: inside its store, and further up while the place above is a group."""
     for store, path in _places_above(node):
-        if (group := _group(store, path)) is None:
+        if (group := _group(store, path, node.metadata.zarr_format)) is None:
             return
         yield group
 
@@ -60,11 +61,12 @@ def _places_above(node: ZarrArray | zarr.Group) -> Iterator[tuple[Any, str]]:
 def labels_of(matrix: ZarrArray | zarr.Group, shape: Any, dims: tuple[str, str] | None) -> AxisLabels:
     """Names and coordinates of a Zarr array or sparse matrix: arrays with the name of a dimension inside or beside it,
     or the index of the nearest AnnData above."""
-    above, stored = list(ancestors(matrix)), _dimension_names(matrix)
+    above, stored = ancestors(matrix), _dimension_names(matrix)
+    nearest = list(islice(above, 1))
     names = dims or stored or AxisLabels().dims
-    root = next((group for group in above if group.attrs.get("encoding-type") == "anndata"), None)
+    root = next((group for group in chain(nearest, above) if group.attrs.get("encoding-type") == "anndata"), None)
     if root is None:
-        groups = [*([matrix] if isinstance(matrix, zarr.Group) else []), *above[:1]]
+        groups = [*([matrix] if isinstance(matrix, zarr.Group) else []), *nearest]
         coordinates = [_coordinate(groups, name) for name in stored or names]
         return AxisLabels((dimension(names[0]), dimension(names[1])), *_fitting(coordinates, shape))
     index = [_frame_index(root.get(name)) for name in ("obs", "var")]
@@ -91,8 +93,9 @@ def _coordinate(groups: list[zarr.Group], name: str) -> ZarrArray | None:
 
 def _origin(root: zarr.Group, samples: int) -> Origin | None:
     """Where the rows of an AnnData store lay before."""
+    group = root.get("uns")
     for name in (BEFORE, ORIGINAL):
-        stored = root.get(f"uns/{name}")
+        stored = group.get(name) if isinstance(group, zarr.Group) else None
         if isinstance(stored, zarr.Array) and stored.shape == (samples,) and stored.dtype.kind in "iu":
             rows = stored.attrs.get(ROWS_BEFORE, samples)
             return Origin(rows if isinstance(rows, int) else samples, partial(read_all, stored))
@@ -115,10 +118,10 @@ def _fitting(
     return first, second
 
 
-def _group(store: Any, path: str) -> zarr.Group | None:
-    """The group at a path of a store, or None where there is none or it cannot be seen."""
+def _group(store: Any, path: str, version: Any) -> zarr.Group | None:
+    """The group at a path of a store, of a format of Zarr, or None where there is none or it cannot be seen."""
     try:
-        return zarr.open_group(store, path=path, mode="r", use_consolidated=False)
+        return zarr.open_group(store, path=path, mode="r", zarr_format=version, use_consolidated=False)
     except StoreError:
         raise
     except Exception:

@@ -24,6 +24,10 @@ STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
 DOCUMENTS = (*STORE_MARKS, ".zattrs", ".zmetadata")
 """Names of the files with metadata."""
 
+WHOLE_OBJECTS = {"s3": {"max_concurrency": 1}, "s3a": {"max_concurrency": 1}}
+"""Options of file systems, by protocol: s3fs else asks for the size of each object before it reads it, so as to read a
+large one in pieces."""
+
 ABSENT = (FileNotFoundError, NotADirectoryError, KeyError)
 """Errors of file systems where nothing is; that of archives says KeyError before fsspec 2026.7."""
 
@@ -109,10 +113,15 @@ def filesystem_at(place: str) -> tuple[Any, str]:
     """
     text = place_text(place)
     try:
-        filesystem, root = url_to_fs(text)
+        filesystem, root = url_to_fs(text, **options_of(text))
     except Exception as error:
         raise unreachable(place, error) from cause(error)
     return filesystem, str(root).rstrip("/")
+
+
+def options_of(place: str) -> dict[str, Any]:
+    """The options of fsspec with which a URL is opened."""
+    return WHOLE_OBJECTS.get(place.partition("://")[0], {})
 
 
 def unreachable(place: str, error: Exception) -> StoreError:

@@ -9,21 +9,22 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 from uuid import uuid4
 
 import zarr
-from zarr.abc.store import Store
-from zarr.storage import FsspecStore, LocalStore
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError, cause
 from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
 from dlatent.stores.checked import CheckedStore, MissingChunks, checked, place_of, unchanged
 from dlatent.stores.chunked import ZarrArray, decoding_bytes, process_local, read_rows, readable, small_chunks
+from dlatent.stores.documents import DOCUMENT, store_at
 from dlatent.stores.labels import ancestors, labels_of, require_decoded
 from dlatent.stores.location import (
-    ABSENT,
     NETCDF,
     Place,
     along,
@@ -34,7 +35,6 @@ from dlatent.stores.location import (
     unreachable,
     zarr_location,
 )
-from dlatent.stores.objects import store_at
 from dlatent.stores.partition import dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 from dlatent.stores.sparse import open_csr
@@ -92,18 +92,15 @@ def open_node(location: Place, missing_chunks: MissingChunks = "raise") -> Node:
     Errors: StoreError where nothing is there, the place is no Zarr store, or its metadata are damaged.
     """
     place = zarr_location(location)
-    store: Store
     try:
-        if (own := store_at(place)) is not None:
-            store = own
-        elif (path := local_path(place)) is not None:
+        if (path := local_path(place)) is not None:
             put_back(path)
-            store = LocalStore(place, read_only=True)
         else:
             filesystem_at(place)  # which says what is no such place
-            store = FsspecStore.from_url(place, read_only=True, allowed_exceptions=(*ABSENT, IsADirectoryError))
         # Checked from the first document on, as reads of it are tried again where a server is busy.
-        return checked(zarr.open(CheckedStore(store), mode="r", use_consolidated=False), missing_chunks)
+        reading = CheckedStore(store_at(place, read_only=True))
+        sync(reading.get(DOCUMENT, default_buffer_prototype()))  # if it is there, Zarr need not ask for others
+        return checked(zarr.open(reading, mode="r", use_consolidated=False), missing_chunks)
     except DataError:
         raise
     except FileNotFoundError as error:
@@ -119,7 +116,7 @@ def open_node(location: Place, missing_chunks: MissingChunks = "raise") -> Node:
 
 def check_complete(node: Node) -> None:
     """Check the marker of the store that a node belongs to, which may be on the node or on a group above it."""
-    holder = next((holder for holder in (node, *ancestors(node)) if MARKER in holder.attrs), None)
+    holder = next((holder for holder in chain([node], ancestors(node)) if MARKER in holder.attrs), None)
     if holder is None:
         return
     marker, place = holder.attrs[MARKER], place_of(holder)

@@ -49,7 +49,7 @@ def _same(known: Store, store: Store) -> bool:
         return False
 
 
-def store_at(place: str) -> Store | None:
+def opened(place: str) -> Store | None:
     """The open store of a URL, None of other places. Errors: StoreError where it is not open any more, or another
     process has it."""
     if not place.startswith(f"{PROTOCOL}://"):

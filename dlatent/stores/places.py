@@ -43,11 +43,11 @@ def require_apart(output: Place, *inputs: Any) -> None:
 
     Errors: StoreError.
     """
-    output = place_text(output)
+    output, asked = place_text(output), dict[Name, bool]()  # whether a store is there, of places above several inputs
     for place in read_places(*inputs):
         there = local_path(_last(place))
         lost = there is None or put_back(there)  # where nothing is, nothing can be lost
-        if lost and (relation := _relation(output, place, shared=True)):
+        if lost and (relation := _relation(output, place, asked)):
             raise StoreError(f"{output} {relation} {place}, which is read; choose another place to write to")
 
 
@@ -129,9 +129,9 @@ def is_multimodal(data: Any) -> bool:
     return all(hasattr(type(data), name) for name in ("mod", "obs_names", "obsm"))
 
 
-def _relation(output: Place, place: str, *, shared: bool = False) -> str | None:
-    """How an output touches another place, in words, or (`shared`) lies in the store that the other is a part of; None
-    where they are apart."""
+def _relation(output: Place, place: str, asked: dict[Name, bool] | None = None) -> str | None:
+    """How an output touches another place, in words, or (with `asked`) lies in the store that the other is a part of;
+    None where they are apart."""
     (ours, above), (theirs, beyond) = _names(output), _names(place)
     if ours & theirs:
         return "is the same place as"
@@ -139,7 +139,14 @@ def _relation(output: Place, place: str, *, shared: bool = False) -> str | None:
         return "lies inside"
     if ours & beyond:
         return "holds"
-    return "lies in the same store as" if shared and any(map(_is_node, above & beyond)) else None
+    if asked is None:
+        return None
+    for name in above & beyond:
+        if name not in asked:
+            asked[name] = _is_node(name)
+        if asked[name]:
+            return "lies in the same store as"
+    return None
 
 
 Name = str | tuple[int, int]

@@ -20,7 +20,7 @@ import zarr
 from dlatent.errors import StoreError, cause
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, left_by, new_store, sign
 from dlatent.stores.checked import place_of
-from dlatent.stores.chunked import ZarrArray, box, lacking_chunks, write_array
+from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, box, write_array
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import Place, zarr_location
 from dlatent.stores.nodes import open_node
@@ -80,9 +80,9 @@ def save(
     described: dict[str, Any] = {"kind": kind, "attributes": _encode(dict(attributes), "attributes")}
     described["digest"] = _digest(described, texts)
     overwrite = overwrite or (checkpoint is not None and left_by(path, checkpoint))
-    with new_store(path, kind=RESULT, version=MODEL_VERSION, overwrite=overwrite) as group:
+    root = {RESULT: described, **ALL_WRITTEN}
+    with new_store(path, kind=RESULT, version=MODEL_VERSION, overwrite=overwrite, attributes=root) as group:
         sign(group, checkpoint)
-        group.attrs[RESULT] = described
         for name, variable in texts.items():
             _write(group, name, variable)
 
@@ -182,9 +182,6 @@ def _write(group: zarr.Group, name: str, variable: Variable) -> None:
 
 
 def _read(array: ZarrArray) -> Variable:
-    if lacking := lacking_chunks(array):
-        place = place_of(array)
-        raise StoreError(f"{place} lacks {lacking} of {array.nchunks} chunks; copy the store again or save it anew")
     values, attrs = read_text(array), _decode(dict(array.attrs))
     if (dtype := attrs.pop(_DTYPE, None)) is not None:
         values = values.view(dtype)

@@ -123,6 +123,10 @@ VARIABLES = (
     ("reference_values", "reference_value", FINITE, "entries of the training rows, view after view"),
     ("reference_columns", "reference_entry", COUNT, "columns of the entries of sparse training rows"),
     ("reference_starts", "reference_row", COUNT, "where each sparse training row begins among its view's entries"),
+)
+"""Name, dimensions, kind and meaning of each variable."""
+
+COURSE = (
     ("iteration_log_likelihood", "iteration", REAL, "log-likelihood of all samples at each iteration"),
     ("iteration_gain", "iteration", REAL, "what the iteration added to the log-likelihood, NaN for the first"),
     ("iteration_remaining", "iteration", REAL, "estimated relative distance to the maximum, NaN while unknown"),
@@ -135,12 +139,13 @@ VARIABLES = (
     ("pass_cached", "pass", INTEGER, "blocks that came from a cache"),
     ("pass_tasks", "pass", INTEGER, "tasks submitted"),
 )
-"""Name, dimensions, kind and meaning of each variable."""
+"""The same of the variables of `history_`, which a saved model has as JSON values."""
 
 REGISTRY = {name: (tuple(dims.split()), kind) for name, dims, kind, _ in VARIABLES}
 """The dimensions of each variable, and the kind of its values."""
 
-RESULTS = {name for variable, (dims, _) in REGISTRY.items() for name in (variable, *dims)} - {"sample", "feature"}
+RESULTS = {name for variable, dims, *_ in (*VARIABLES, *COURSE) for name in (variable, *dims.split())}
+RESULTS -= {"sample", "feature"}
 RESULTS |= {"component_2", "pattern", "pattern_of", "covariance", "has", "explained_variance_ratio"}
 """Names of variables and dimensions of results, which no dimension of data may have beside them."""
 

@@ -29,6 +29,7 @@ from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import Unfinished, begun, with_room
 from dlatent.stores.checked import checked, place_of
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
+from dlatent.stores.documents import store_at
 from dlatent.stores.location import Place
 from dlatent.stores.nodes import ZarrRows, open_node
 
@@ -36,7 +37,10 @@ CHUNK_BYTES = 4 * 2**20
 """Wanted size of a chunk of rows; it becomes smaller where blocks are."""
 
 SMALLEST_CHUNK = 2**18
-"""Chunks are not made smaller than this, except where the whole array is."""
+"""Chunks are not made smaller than this, except where the whole array is, or each block is one chunk."""
+
+SMALLEST_BLOCK = 2**14
+"""A block of results that is not smaller than this is one chunk, where all blocks have one size."""
 
 CHUNK_LABELS = 2**17
 """Labels of an axis in one chunk."""
@@ -86,7 +90,8 @@ class RowSink(Unfinished):
         with begun(path, kind=name, overwrite=overwrite) as store:
             root, chunks = store.root(), (row_chunk, shape[1])
             new_array(root, name, shape, element, chunks, dims=dims, attributes=ALL_WRITTEN)
-            root.create_group(_FRAGMENTS)
+            if any(start % row_chunk for start in starts):
+                root.create_group(_FRAGMENTS)
             for dim, values in (coordinates or {}).items():
                 write_array(root, dim, np.asarray(values), (max(min(len(values), CHUNK_LABELS), 1),), dims=(dim,))
         return cls(store.target, store.location, overwrite, name, shape, element.str, row_chunk)
@@ -115,7 +120,9 @@ class RowSink(Unfinished):
 
         Errors: StoreError where rows were never written.
         """
-        array, fragments = self._array(), checked(cast(zarr.Group, self.root()[_FRAGMENTS]))
+        if _FRAGMENTS not in (root := self.root()):
+            return
+        array, fragments = self._array(), checked(cast(zarr.Group, root[_FRAGMENTS]))
         spans = sorted((int(start), int(stop)) for start, _, stop in (name.partition("-") for name in fragments))
         for chunk, pieces in groupby(spans, key=lambda span: span[0] // self.row_chunk):
             low, high = chunk * self.row_chunk, min((chunk + 1) * self.row_chunk, self.shape[0])
@@ -143,19 +150,20 @@ class RowSink(Unfinished):
             super().finish()
 
     def _array(self) -> ZarrArray:
-        return open_to_write(f"{self.location}/{self.name}")
+        return open_to_write(self.location, self.name)
 
     def _set_aside(self, start: int, values: npt.NDArray[Any]) -> None:
         if len(values):
-            group = zarr.open_group(f"{self.location}/{_FRAGMENTS}", mode="r+", use_consolidated=False)
+            group = zarr.open_group(store_at(self.location), path=_FRAGMENTS, mode="r+", zarr_format=3)
             write_array(group, f"{start}-{start + len(values)}", values, values.shape, overwrite=True)
 
 
 def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:
     """Rows of a chunk of `SMALLEST_CHUNK` to `CHUNK_BYTES` bytes.
 
-    A divisor of all block starts where one has this size, so that no chunk is shared; otherwise half a typical block,
-    so that most chunks lie inside one block; small blocks share chunks, which `finish` then joins.
+    A divisor of all block starts where one has this size, so that no chunk is shared; the block itself, where all have
+    one size, though it is smaller; otherwise half a typical block, so that most chunks lie inside one block; small
+    blocks share chunks, which `finish` then joins.
     """
     least, most = (max(1, min(rows, size // max(row_bytes, 1))) for size in (SMALLEST_CHUNK, CHUNK_BYTES))
     common = gcd(*starts)
@@ -164,6 +172,8 @@ def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:
     if fair is not None:
         return fair
     typical = int(np.median(np.diff([*sorted(set(starts)), rows])))
+    if common == typical and typical * row_bytes >= SMALLEST_BLOCK:
+        return typical
     return min(most, max(least, typical // 2))
 
 
@@ -198,7 +208,7 @@ class TileSink(Unfinished):
         Returns: the number of values.
         """
         start = self.bounds[int(np.searchsorted(self.bounds, row, side="right")) - 1]
-        panel = open_to_write(f"{self.location}/{panel_name(start)}")
+        panel = open_to_write(self.location, panel_name(start))
         at = (slice(row - start, row - start + tile.shape[0]), slice(column - start, column - start + tile.shape[1]))
         with with_room(self.target):
             panel[at] = tile.astype(self.dtype, copy=False)

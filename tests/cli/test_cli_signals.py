@@ -164,10 +164,12 @@ def test_a_terminated_command_leaves_nothing_where_nothing_was(commands: Command
 
 def variables(place: Path) -> dict[str, bytes]:
     """All that a store holds but what passes cost."""
-    members = zarr.open_group(place, mode="r", use_consolidated=False).members(max_depth=None)
-    arrays = {name: one for name, one in members if isinstance(one, zarr.Array)}
-    kept = (name for name in arrays if name == "pass_name" or not name.startswith("pass_"))
-    return {name: repr(arrays[name][...].tolist()).encode() for name in kept}
+    root = zarr.open_group(place, mode="r", use_consolidated=False)
+    arrays = {name: one[...].tolist() for name, one in root.members(max_depth=None) if isinstance(one, zarr.Array)}
+    if "result" in root.attrs:
+        report = root.attrs["result"]["attributes"]["report"]
+        arrays |= {"history": report["history"], "passes": report["passes"]["name"]}
+    return {name: repr(value).encode() for name, value in arrays.items()}
 
 
 MOMENTS = int(os.environ.get("DLATENT_TEST_MOMENTS", "2"))

@@ -48,11 +48,12 @@ def commands(words: Sequence[Sequence[str]], s3: S3, status: int = 0) -> str:
 
 
 def contents(place: str, s3: S3) -> dict[str, Any]:
-    """All arrays of a store but those of what passes cost."""
+    """All arrays of a store, and the course of a fit."""
     options = s3.options if "://" in place else None
     root = zarr.open_group(place, mode="r", storage_options=options)
-    arrays = {name: one for name, one in root.members(max_depth=None) if isinstance(one, zarr.Array)}
-    return {name: one[...] for name, one in arrays.items() if not name.startswith("pass_")}
+    arrays = {name: one[...] for name, one in root.members(max_depth=None) if isinstance(one, zarr.Array)}
+    fitted: Any = root.attrs.get("result")
+    return arrays if fitted is None else {**arrays, "history": json.dumps(fitted["attributes"]["report"]["history"])}
 
 
 def sources(folder: Path) -> None:

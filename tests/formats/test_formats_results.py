@@ -29,9 +29,9 @@ VARIABLES = {
     "target_rotation": Variable(("target", "target_rank"), np.eye(3)[:, :2]),
     "classes": Variable(("class",), np.array(["alt.atheism", "Füße", ""])),
     "feature": Variable(("feature",), np.array(["a", "bb", "ccc", "δ", "語"])),
-    "iteration_log_likelihood": Variable(("iteration",), np.array([-1234.5, -1200.25, np.nan])),
-    "pass_name": Variable(("pass",), np.array(["start", "moments"])),
-    "pass_bytes_read": Variable(("pass",), np.array([0, 2**40])),
+    "feature_view": Variable(("feature",), np.array(["start", "start", "end", "end", ""])),
+    "smoothing_error": Variable(("smoothing",), np.array([-1234.5, -1200.25, np.nan])),
+    "view_samples": Variable(("view",), np.array([0, 2**40])),
 }
 ATTRIBUTES = {
     "n_components": COMPONENTS,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zarr
-from zarr.storage import MemoryStore
+from zarr.storage import LoggingStore, MemoryStore
 
+from dlatent import PPCA
 from dlatent.stores.objects import url_of
 
 
@@ -23,3 +24,13 @@ def test_one_bucket_of_two_servers_is_two_places():
         for server in ({}, {"endpoint": "https://a.example"})
     ]
     assert url_of(stores[0]) != url_of(stores[1])
+
+
+def test_a_store_in_a_wrapper_is_read_through_it():
+    x, memory = np.random.default_rng(0).normal(size=(30, 4)), MemoryStore()
+    zarr.create_array(memory, data=x, chunks=(10, 4))
+    wrapper = LoggingStore(memory.with_read_only(True), log_level="CRITICAL")
+    array = zarr.open_array(wrapper, mode="r")
+    opened = wrapper.counter["get"]
+    PPCA(2).fit(array)
+    assert wrapper.counter["get"] >= opened + 3
