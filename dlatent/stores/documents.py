@@ -64,7 +64,8 @@ def _check_bits(text: bytes, mark: bytes) -> bytes:
 
 def store_at(place: str, *, read_only: bool = False) -> Store:
     """The store of Zarr at an absolute path or URL, or the open one that has this URL. Errors: any of fsspec."""
-    if (own := opened(place)) is not None:
+    own = opened(place)
+    if own is not None and place.count("/") == 2:  # else it is a node inside, which fsspec finds
         return own
     if local_path(place) is not None:
         return LocalStore(place, read_only=read_only)

@@ -50,8 +50,8 @@ def _same(known: Store, store: Store) -> bool:
 
 
 def opened(place: str) -> Store | None:
-    """The open store of a URL, None of other places. Errors: StoreError where it is not open any more, or another
-    process has it."""
+    """The open store of a URL, or that a node with this URL is in; None of other places. Errors: StoreError where it is
+    not open any more, or another process has it."""
     if not place.startswith(f"{PROTOCOL}://"):
         return None
     return _found(place)[0]
@@ -60,7 +60,7 @@ def opened(place: str) -> Store | None:
 def reopened(place: str, store: Store | None) -> None:
     """Know a store, which came from another process, by the URL that it had there."""
     if store is not None:
-        _open.setdefault(place.removeprefix(f"{PROTOCOL}://"), store)
+        _open.setdefault(place.removeprefix(f"{PROTOCOL}://").partition("/")[0], store)
 
 
 def _found(path: str) -> tuple[Store, str]:

@@ -7,7 +7,7 @@ import pytest
 import zarr
 from zarr.storage import LoggingStore, MemoryStore
 
-from dlatent import PPCA
+from dlatent import PPCA, load
 from dlatent.stores.objects import url_of
 
 
@@ -24,6 +24,18 @@ def test_one_bucket_of_two_servers_is_two_places():
         for server in ({}, {"endpoint": "https://a.example"})
     ]
     assert url_of(stores[0]) != url_of(stores[1])
+
+
+def test_a_node_in_an_open_store_is_a_place_of_its_own():
+    store, results, x = MemoryStore(), MemoryStore(), np.random.default_rng(0).normal(size=(30, 4))
+    for name, values in {"X": x, "other": -x}.items():
+        zarr.create_array(store, name=name, data=values)
+    model = PPCA(2).fit(f"{url_of(store)}/X")
+    np.testing.assert_array_equal(model.mean_, PPCA(2).fit(x).mean_)
+    zarr.create_array(results, name="other", data=x)
+    model.save(f"{url_of(results)}/model")
+    np.testing.assert_array_equal(load(f"{url_of(results)}/model").mean_, model.mean_)
+    np.testing.assert_array_equal(zarr.open_array(results, path="other", mode="r")[...], x)
 
 
 def test_a_store_in_a_wrapper_is_read_through_it():
