@@ -223,3 +223,14 @@ def test_iterations_over_entries_find_a_maximum_of_little_noise(k):
     hidden, also = caught(lambda: PPCA(k, missing="nan", prior="ml").fit(x))
     assert hidden.noise_variance_ == pytest.approx(model.noise_variance_, rel=0.2)
     assert not [w for w in found + also if w.category is NoiseFloorWarning]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_likelihood_of_a_rough_fit_is_that_of_its_parameters(seed):
+    """Else the check on the data would take the tolerance for lost precision."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(200, 8)) @ rng.normal(size=(8, 150)) * np.geomspace(3, 1, 150) + rng.normal(size=(200, 150))
+    y = x[:, :2] @ rng.normal(size=(2, 2)) + rng.normal(size=(200, 2))
+    y[rng.random(200) < 0.7] = np.nan
+    model = SupervisedPPCA(3, tol=1e-2, solver="krylov").fit(x, y)
+    assert model.log_likelihood_ == pytest.approx(np.sum(model.score_samples(x, y)), rel=1e-13)

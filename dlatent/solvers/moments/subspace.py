@@ -325,10 +325,11 @@ def grow(state: SubspaceFit[S], products: Callable[[tuple[Array, ...]], Any]) ->
         if exhausted or line.remaining <= task.tol:
             # Of one view the problem inside is an eigenproblem, whose solution no other start can better.
             improved = line.log_likelihood if state.specification.single else state.solve(thorough=True)
-            if improved <= line.log_likelihood + task.tol * max(abs(improved), 1.0):
-                return True
-            state.history[-1] = Iteration(line.iteration, improved, line.gain, float("nan"), line.rank)
-            if exhausted:
+            met = improved <= line.log_likelihood + task.tol * max(abs(improved), 1.0)
+            if improved > line.log_likelihood:
+                left = line.remaining if met else float("nan")
+                state.history[-1] = Iteration(line.iteration, improved, line.gain, left, line.rank)
+            if met or exhausted:
                 return True
         if len(state.history) >= task.max_iter:
             return False
