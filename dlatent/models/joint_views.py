@@ -55,8 +55,8 @@ def joined_rows(
         correspondence = by_observations(views)
     if (correspondence is None) == (on is None):
         raise DataError(
-            "give either correspondence=… (pairs of rows, a table with a column for each view, or 'rows' where row i of "
-            "each view is of sample i) or on=… (the name of the labels that the views share)"
+            "give either correspondence=… (pairs of rows, a table with a column for each view, or 'rows' where row i "
+            "of each view is of sample i) or on=… (the name of the labels that the views share)"
         )
     names, lengths = list(sources), [source.shape[0] for source in sources.values()]
     if on is None:

@@ -56,6 +56,17 @@ def test_larger_subspaces_never_lose_likelihood(model, k):
     assert fitted.converged_
 
 
+@pytest.mark.parametrize(("features", "k", "tol", "seed"), [(60, 10, 1e-9, 10), (100, 12, 1e-6, 0), (100, 20, 1e-6, 0)])
+def test_what_has_converged_is_as_near_the_maximum_as_it_says(features, k, tol, seed):
+    """Few strong directions in noise: the first gain is huge, and says nothing of those that follow."""
+    rng = np.random.default_rng(seed)
+    signal = rng.normal(size=(10_000, 8)) @ rng.normal(size=(8, features))
+    x = signal + 0.5 * rng.normal(size=signal.shape)
+    found, best = (PPCA(k, solver=solver, tol=tol).fit(x, client="serial") for solver in ("krylov", "covariance"))
+    assert found.converged_
+    assert found.log_likelihood_ >= best.log_likelihood_ * (1 + tol if best.log_likelihood_ < 0 else 1 - tol)
+
+
 @pytest.mark.parametrize("max_iter", [1, 2, 4])
 def test_more_passes_never_end_lower(max_iter):
     data = documents(200, 400, classes=6, random_state=0)

@@ -226,8 +226,10 @@ class SubspaceFit(Generic[S]):
 
     def record(self, value: float) -> Iteration:
         """Add a line of history with the estimated relative distance to the optimum."""
-        last = self.history[-1] if self.history else None
-        remaining = float("nan") if last is None else _remaining(value - last.log_likelihood, last.gain)
+        last = self.history[-1] if len(self.history) > 1 else None
+        # The first gain is that of random directions, far above the series that follows.
+        before = float("nan") if len(self.history) == 2 or last is None else last.gain
+        remaining = float("nan") if last is None else _remaining(value - last.log_likelihood, before)
         scale = max(abs(value), sum(self.counts))
         return self.history.add(value, remaining / scale, max(self.space.ranks[view] for view in self.growing))
 
@@ -264,9 +266,7 @@ class SubspaceFit(Generic[S]):
 
 
 def _remaining(gain: float, before: float) -> float:
-    """The rest of a geometric series of gains; NaN while two gains are not known."""
-    if not np.isfinite(before):
-        return float("nan")
+    """The rest of a geometric series of gains, a slow one where the gain before is not known."""
     if gain <= 0.0:
         return 0.0
     ratio = min(gain / before, 0.95) if before > 0 else 0.95
