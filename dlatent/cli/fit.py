@@ -35,6 +35,7 @@ from dlatent.models.hyperparameters import TRUTH, Allowed, Criterion, declared
 from dlatent.solvers.plan import Plan
 from dlatent.stores.checkpoint import discard
 
+SAMPLES = "dimensions of the samples, of a DATA that xarray wrote with others than samples and features (or netCDF)"
 BY_COMMAND = {model.command: model for model in MODELS if model.command}
 """The models that the commands know, by their words for them."""
 
@@ -53,6 +54,7 @@ def _fill(command: str, model: Model, parser: Parser) -> None:
         add_views(parser, labels=model.labels)
     else:
         parser.add_argument("data", metavar="DATA", help=STORE)
+        parser.add_argument("--dim", metavar="DIM[,DIM]", type=dims, help=SAMPLES)
     add(parser, "missing-chunks")
     if model.graph:
         add_graph(parser, precision=model.precision)
@@ -80,6 +82,11 @@ def _fill(command: str, model: Model, parser: Parser) -> None:
     add_options(parser, particular)
     add(parser, *common, "json")
     parser.set_defaults(run=run)
+
+
+def dims(text: str) -> tuple[str, ...]:
+    """Names of dimensions, separated by commas."""
+    return tuple(text.split(","))
 
 
 def counts(text: str) -> list[int]:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import DataSource, Graph
+from dlatent.arrays import DataSource, Graph, Grid
 from dlatent.cli import UsageError
 from dlatent.cli.arguments import add
 from dlatent.errors import DataError, StoreError, cause
+from dlatent.models.labelled import open_input
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.files import ByteSource, open_raw
 from dlatent.stores.graph.open import open_graph, open_precision
@@ -90,11 +91,14 @@ def read_by(arguments: argparse.Namespace) -> list[str]:
     return [place for place in places if place]
 
 
-def opened(arguments: argparse.Namespace) -> Any:
-    """The data of a model: an open store, or one for each view by its name.
+def opened(arguments: argparse.Namespace, known: Grid | None = None) -> Any:
+    """The data of a model: an open store, or one for each view by its name; `known`, the grid of a fitted model.
 
     Errors: UsageError for one view, or two with one name.
     """
+    dim = getattr(arguments, "dim", None)
+    if dim is not None or (known is not None and not known.plain):
+        return open_input(arguments.data, dim=dim, known=known)
     if isinstance(arguments.data, str):
         return open_data(arguments.data, missing_chunks=arguments.missing_chunks)
     views = dict(arguments.data)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import shtab
+import xarray as xr
 import zarr
 
 import dlatent
@@ -209,6 +210,21 @@ def test_of_many_components_those_with_the_largest_shares_get_a_line(run, tmp_pa
         assert [line[2] for line in shown] == [f"{one['share']:.2%}" for one in found[:10]]
         assert more in said.out
         assert (f"{sum(one['share'] for one in found[10:]):.2%} in all" in said.out) == (count > 10)
+
+
+def test_samples_may_lie_along_any_dimensions(run, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(3, 20, 4, 5)) * np.linspace(3, 1, 5)
+    data = xr.DataArray(rows, dims=("member", "time", "lat", "lon"), name="t")
+    data.to_dataset().to_zarr(tmp_path / "t.zarr", zarr_format=2)
+    fit = ("fit", "ppca", tmp_path / "t.zarr", "-k", "2", "-o", tmp_path / "m.zarr")
+    assert "dim=" in run(*fit).err
+    assert run(*fit, "--dim", "member,time").status == 0
+    expected = dlatent.PPCA(2).fit(data, dim=("member", "time"))
+    np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").result_["loadings"], expected.result_["loadings"])
+    assert run("transform", tmp_path / "m.zarr", tmp_path / "t.zarr", "-o", tmp_path / "scores.zarr").status == 0
+    scores = zarr.open_group(tmp_path / "scores.zarr")["scores"][:]
+    np.testing.assert_array_equal(scores, expected.transform(data).values.reshape(60, 2))
+    assert "0 variables that may be meant" in run(*fit, "--dim", "month", "--overwrite").err
 
 
 def test_inspect_tells_of_views(run, tmp_path: Path) -> None:
