@@ -91,7 +91,8 @@ SHARED = entries(
     y : optional
         Ignored; scikit-learn's tools pass it.
     Z : array or xarray.DataArray of shape (n_samples, n_components)
-        Scores, as `transform` gives them.
+        Scores, as `transform` gives them.  Of a DataArray with the labels of some components, as
+        `scores.sel(component=[0, 1])`, the others are 0.
     views : mapping, list, xarray.Dataset or JointViews
         The data of each view, by name or in order, each of shape (n_samples of the view, n_features of the view) and of
         any kind that `dlatent.open_data` takes.  The variables of a Dataset are views.  A view with more than

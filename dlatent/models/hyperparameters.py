@@ -246,7 +246,8 @@ SHARED = {
         TRUTH,
         "bool",
         "Give scores as latent variables, whose variance is 1 in the model, instead of in units of the features, "
-        "where a component counts as much as it explains.  It may be set after a fit.",
+        "where a component counts as much as it explains.  Loadings multiply latent variables alone; "
+        "`inverse_transform` takes scores in the unit that is set.  It may be set after a fit.",
     ),
     "warm_start": Parameter(
         TRUTH,

@@ -39,7 +39,7 @@ MANY = (
 @attribute
 def components_(self: Model[Linear]) -> Array:
     """ndarray of shape (n_components, n_features): Wᵀ, loadings in units of the features; rows in decreasing order of
-    explained variance."""
+    explained variance.  They multiply latent variables, which `transform` gives with `whiten=True`."""
     return self._model.loadings.T
 
 
@@ -50,7 +50,13 @@ def mean_(self: Model[Linear]) -> Array:
 
 
 def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
-    """Return the expected features for given scores, in the units of `transform`: E[x|z] = Wz + μ.
+    r"""Return the expected features for given scores, in the units of `transform`.
+
+    .. math:: E[x \mid z] = W z + \mu = \sum_k t_k \, w_k / \lVert w_k \rVert + \mu
+
+    of latent variables z, the scores with `whiten=True`, or of scores t in units of the features, with the lengths of
+    the w_k in the units of the fit (`scale`).  By hand it is `transform(X) @ components_ + mean_` with `whiten=True`,
+    and `transform(X) @ result_["loadings"] + result_["mean"]` of xarray; without, loadings do not multiply scores.
 
     Returns
     -------
@@ -61,7 +67,7 @@ def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | 
     Raises
     ------
     DataError
-        For another number of components, or for their labels in another order.
+        For another number of components, unless labels of a DataArray say which, or for their labels in another order.
     """
     fitted, scores = self._model, latent(self, Z, self._model.component, lazy=True)
     loadings = fitted.loadings
@@ -147,16 +153,32 @@ def drawn(fitted: Any, n_samples: int, random_state: Seed) -> Array:
 def latent(model: Model[Any], Z: ScoresLike, component: Any, *, lazy: bool = False) -> Any:
     """Latent variables (n, K) that a user gives, in the order of the components; with `lazy` a Dask array stays one.
 
+    Those of a DataArray with the labels of some components are 0 for the others.
     Errors: DataError for another number of components, or for labels in another order.
     """
-    rows = [str(dim) for dim in Z.dims[:-1]] if isinstance(Z, xr.DataArray) and Z.ndim > 2 else None
+    named = Z if isinstance(Z, xr.DataArray) else None
+    if named is not None and "component" in named.coords and not named["component"].dims:
+        label = named["component"].item()
+        raise DataError(
+            f"the scores are those of component {label}, without a dimension for it; keep it, as in "
+            f"scores.sel(component=[{label}])"
+        )
+    rows = [str(dim) for dim in named.dims[:-1]] if named is not None and named.ndim > 2 else None
     unwrapped = unwrap(Z, dim=rows)
     scores = unwrapped.data if lazy and is_dask_array(unwrapped.data) else refuse_mask(unwrapped.data, "Z")
+    labels = None if unwrapped.labels is None else unwrapped.labels.features
+    if named is not None and labels is not None and len(labels) < len(component):
+        chosen = np.isin(component, labels)
+        if chosen.sum() == len(labels):
+            require_order(component[chosen], labels, "the labels of the components")
+            return scores @ np.eye(len(component), dtype=precision_of(scores))[chosen]
     if scores.ndim != 2 or scores.shape[1] != len(component):
-        raise DataError(f"the scores have shape {scores.shape}; expected samples × {len(component)} components")
-    if unwrapped.labels is not None:
-        for names in (component, model.get_feature_names_out()):
-            require_order(names, unwrapped.labels.features, "the labels of the components")
+        raise DataError(
+            f"the scores have shape {scores.shape}; expected samples × {len(component)} components; "
+            "of some of them give a DataArray with their labels"
+        )
+    for names in (component, model.get_feature_names_out()):
+        require_order(names, labels, "the labels of the components")
     return scores
 
 

@@ -62,7 +62,8 @@ def transform(
 
     with the noise Ψ, which is σ²I in all models but factor analysis; with targets as in SPPCA (7), (8) and (12),
     corrected.  With the lengths of the loadings w_k scores are in units of the features, and distances between them are
-    those between the samples as the model sees them; with `whiten=True` they are E[z|x].
+    those between the samples as the model sees them; with `whiten=True` they are E[z|x], whose prior variance is 1, and
+    which the loadings multiply: `scores @ components_ + mean_`.  `inverse_transform` is right with both.
 
     Returns
     -------

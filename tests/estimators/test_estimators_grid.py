@@ -189,6 +189,63 @@ def test_scores_lead_back_to_the_field():
     assert mixed.sample(3)[0].dims == ("sample", "lat", "lon")
 
 
+@pytest.mark.parametrize("options", [{}, {"weights": WEIGHTS}, {"scale": "spread"}], ids=str)
+def test_loadings_multiply_whitened_scores_and_inverse_transform_takes_both(options):
+    scale = options.pop("scale", "none")
+    model = PPCA(2, scale=scale).fit(X, dim="time", **options)
+    back = model.inverse_transform(model.transform(X))
+    model.whiten = True
+    latent, result = model.transform(X), model.result_
+    xr.testing.assert_allclose(back, latent @ result["loadings"] + result["mean"], rtol=1e-12)
+    xr.testing.assert_allclose(back, model.inverse_transform(latent), rtol=1e-12)
+
+
+PARTS = {
+    "units": (PPCA(3), ()),
+    "whitened": (PPCA(3, whiten=True), ()),
+    "oblique": (FactorAnalysis(3, rotation="oblimin"), ()),
+    "kernel": (KernelPPCA(3), ()),
+    "mixture": (PPCAMixture(3, 2), (np.zeros(T, dtype=int),)),
+    "views": (CorrespondencePPCA(3), ("sst",)),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_components_without_a_label_in_the_scores_are_zero(name):
+    model, more = PARTS[name]
+    if name == "views":
+        model = model.fit(xr.Dataset({"sst": X, "other": X * 2.0}), on="time")
+        scores = model.transform({"sst": X})
+        scores = xr.DataArray(np.asarray(scores), dims=("time", "component"), coords={"component": np.arange(3)})
+    else:
+        model = model.fit(X, dim="time")
+        scores = model.transform(X)
+    for some in ([0], [0, 2], [1]):
+        others = [number for number in range(3) if number not in some]
+        known = scores.copy()
+        known.loc[{"component": others}] = 0.0
+        found = model.inverse_transform(scores.sel(component=some), *more)
+        assert found.dims == ("time", "lat", "lon")
+        xr.testing.assert_allclose(found, model.inverse_transform(known, *more), rtol=1e-12)
+    with pytest.raises(DataError, match=r"those of the model in another order \(first at 0: 2, the model has 0\)"):
+        model.inverse_transform(scores.sel(component=[2, 0]), *more)
+    with pytest.raises(DataError, match=r"shape \(40, 2\); expected samples × 3 components; of some of them"):
+        model.inverse_transform(scores.values[:, :2], *more)
+    with pytest.raises(DataError, match="shape"):
+        model.inverse_transform(scores.isel(component=[0, 0]), *more)
+    with pytest.raises(DataError, match=r"of component 1, without a dimension for it; .*sel\(component=\[1\]\)"):
+        model.inverse_transform(scores.sel(component=1), *more)
+
+
+def test_some_components_of_lazy_scores_stay_lazy_in_their_precision():
+    model = PPCA(3).fit(X, dim="time")
+    scores = model.transform(X.chunk({"time": 8}).astype(np.float32)).sel(component=[0, 2])
+    found = model.inverse_transform(scores)
+    assert isinstance(found.data, da.Array)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.compute(), model.inverse_transform(scores.compute()))
+
+
 def test_weights_are_square_roots_on_the_features_and_results_are_without_them():
     own, by_hand = PPCA(2).fit(X, dim="time", weights=WEIGHTS), PPCA(2).fit(MATRIX * ROOTS)
     assert own.log_likelihood_ == by_hand.log_likelihood_
