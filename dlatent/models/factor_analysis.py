@@ -31,11 +31,11 @@ from dlatent.models.hyperparameters import (
     model,
     parameter,
 )
-from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight
+from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, ScoresLike
 from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import attribute
 from dlatent.models.ppca import check_warm_start
-from dlatent.models.rotation import OBLIQUE, over_components, simple_structure
+from dlatent.models.rotation import OBLIQUE, over_components, simple_structure, with_scores
 from dlatent.models.table import table_fields, table_task, warmed, weighted
 from dlatent.models.task import FitTask
 from dlatent.solvers.solver import Solution
@@ -228,29 +228,33 @@ class FactorAnalysis(linear.LinearModel):
         """ndarray of shape (n_components,): The same as fractions of D."""
         return np.asarray(self.explained_variance_ / self.n_features_in_)
 
-    def rotated(self, method: Rotation = "varimax", *, power: float = 4.0) -> xr.Dataset:
+    def rotated(self, method: Rotation = "varimax", Z: ScoresLike | None = None, *, power: float = 4.0) -> xr.Dataset:
         r"""Return the model rotated to loadings of simple structure.
 
         .. math:: \Lambda = W T, \qquad f = T^{-1} z, \qquad W W^\top = \Lambda \Phi \Lambda^\top
 
-        with the correlations Φ of the rotated factors f.  Their scores are `transform(X) @ inv(T).T`.
+        with the correlations Φ of the rotated factors f.  Their scores are `transform(X) @ inv(T).T`; loadings times
+        scores, and the mean, are what `inverse_transform` gives.
 
         Parameters
         ----------
         method : {"varimax", "quartimax", "promax", "oblimin"}, default "varimax"
             The first two are orthogonal, the others oblique; "oblimin" is the direct one with γ = 0.
+        Z : array or xarray.DataArray of shape (n_samples, n_components), optional
+            Scores, as `transform` gives them, to be turned with the factors.
         power : float, default 4.0
             Of promax.
 
         Returns
         -------
         xarray.Dataset
-            `loadings` Λ (feature, component), `correlations` Φ and `transformation` T (component, component_2).
+            `loadings` Λ (feature, component), `correlations` Φ and `transformation` T (component, component_2); with
+            `Z` `scores` (sample, component), with the samples' dimensions and coordinates.
 
         Raises
         ------
         DataError
-            For another method.
+            For another method, or scores of other factors.
         """
         fitted = self._model
         turn = rotation(fitted.parameters, method, power)
@@ -261,7 +265,7 @@ class FactorAnalysis(linear.LinearModel):
             "correlations": (square, turn.correlations),
             "transformation": (square, transformation),
         }
-        return over_components(fitted, variables, method=method)
+        return with_scores(over_components(fitted, variables, method=method), self, Z)
 
 
 def fitted_factors(task: FitTask, solution: Solution, rotation: Rotation | None) -> LinearGaussian:

@@ -10,10 +10,13 @@ import xarray as xr
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
-from dlatent.fitted.grid import spread_all
+from dlatent.fitted.grid import row_coordinates, spread_all, unstacked_rows
 from dlatent.fitted.linear import Linear
 from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.models.hyperparameters import Rotation
+from dlatent.models.inputs import ScoresLike
+from dlatent.models.linear import latent
+from dlatent.models.map_rows import precision_of
 from dlatent.models.model import Model
 from dlatent.models.row_methods import score_axes
 
@@ -51,7 +54,26 @@ def over_components(fitted: Linear, variables: dict[str, Any], **attributes: Any
     return dataset if known.grid is None else spread_all(dataset, known.dims[1], known.grid)
 
 
-def rotated(self: Model[Linear], method: Rotation = "varimax", *, power: float = 4.0) -> xr.Dataset:
+def with_scores(turned: xr.Dataset, model: Model[Linear], Z: ScoresLike | None) -> xr.Dataset:
+    """A rotation with the scores T⁻¹z of each z of Z, where there are some, with the names and coordinates of the
+    samples; of a Dask array they are lazy."""
+    if Z is None:
+        return turned
+    scores, grid = latent(model, Z, model._model.component, lazy=True), model._model.labels.known.grid
+    values = scores @ np.linalg.inv(turned["transformation"].values).T.astype(precision_of(scores))
+    if not isinstance(Z, xr.DataArray):
+        return turned.assign(scores=(("sample", "component"), values))
+    lead = Z.ndim - 1
+    rows, coords = unstacked_rows(values, Z.shape[:lead]), row_coordinates(Z, lead)
+    about = None if grid is None else grid.attrs.get("long_name", grid.name)
+    attrs = {"long_name": f"scores of {about}" if about else "scores", "units": "1"}
+    dims = (*Z.dims[:lead], "component")
+    return turned.assign(scores=xr.DataArray(rows, dims=dims, coords=coords, attrs=attrs))
+
+
+def rotated(
+    self: Model[Linear], method: Rotation = "varimax", Z: ScoresLike | None = None, *, power: float = 4.0
+) -> xr.Dataset:
     r"""The components turned to loadings of simple structure: rotated empirical orthogonal functions.
 
     .. math:: \Lambda = U \operatorname{diag}(\lambda)^{1/2} T, \qquad
@@ -59,13 +81,17 @@ def rotated(self: Model[Linear], method: Rotation = "varimax", *, power: float =
 
     with the directions U of the components, the variances λ along them, noise included (`explained_variance_`), and the
     correlations Φ of the rotated scores.  So each EOF has the length of the standard deviation of its time series, as
-    is usual before a rotation.  The scores, of variance 1, are `transform(X) @ inv(transformation).T`.
+    is usual before a rotation.  The scores, `transform(X) @ inv(transformation).T`, have variance 1, with and without
+    `whiten`.  Of complete data the loadings times these, and the mean, are the projection of x onto the components,
+    which no rotation changes; `inverse_transform` has the part of it that is no noise.
 
     Parameters
     ----------
     method : {"varimax", "quartimax", "promax", "oblimin"}, default "varimax"
         The first two are orthogonal, the others oblique; "oblimin" is the direct one with γ = 0.  Rows of the loadings
         are scaled to length 1 meanwhile (Kaiser).
+    Z : array or xarray.DataArray of shape (n_samples, n_components), optional
+        Scores, as `transform` gives them, to be turned with the components.
     power : float, default 4.0
         Of promax.
 
@@ -73,12 +99,13 @@ def rotated(self: Model[Linear], method: Rotation = "varimax", *, power: float =
     -------
     xarray.Dataset
         `loadings` Λ (feature, component), in decreasing order of what they explain, `explained_variance_ratio`
-        (component), `correlations` Φ and `transformation` (component, component_2).
+        (component), `correlations` Φ and `transformation` (component, component_2); with `Z` `scores` (sample,
+        component), with the samples' dimensions and coordinates.
 
     Raises
     ------
     DataError
-        For another method.
+        For another method, or scores of other components.
 
     References
     ----------
@@ -103,4 +130,4 @@ def rotated(self: Model[Linear], method: Rotation = "varimax", *, power: float =
         "correlations": (square, turn.correlations),
         "transformation": (square, scale[:, None] * turn.transformation),
     }
-    return over_components(fitted, variables, method=method)
+    return with_scores(over_components(fitted, variables, method=method), self, Z)

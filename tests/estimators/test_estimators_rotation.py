@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import xarray as xr
 
-from dlatent import PPCA, GraphPPCA, RelationalPPCA
+from dlatent import PPCA, FactorAnalysis, GraphPPCA, RelationalPPCA
 from dlatent.errors import DataError
 
 N, LAT, LON, K = 90, 6, 9, 3
@@ -59,6 +60,59 @@ def test_rotated_scores_have_variance_one_and_their_correlations(name, method):
     found = model.rotated(method)
     scores = model.transform(VALUES) @ np.linalg.inv(found["transformation"].values).T
     np.testing.assert_allclose(np.cov(scores.T, bias=True), found["correlations"].values, rtol=1e-9, atol=1e-9)
+
+
+METHODS = ["varimax", "quartimax", "promax", "oblimin"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("weights", [None, "coslat"])
+def test_rotated_scores_times_loadings_are_the_field_projected_onto_the_components(method, whiten, weights):
+    roots = np.ones((LAT, LON)) if weights is None else np.sqrt(np.cos(np.deg2rad(X["lat"]))).values[:, None]
+    centred = (X - X.mean("time")).values * roots
+    axes = np.linalg.svd(centred.reshape(N, -1))[2][:K]
+    projected = (centred.reshape(N, -1) @ axes.T @ axes).reshape(X.shape) / roots + X.mean("time").values
+    model = PPCA(K, whiten=whiten).fit(X, dim="time", weights=weights)
+    found = model.rotated(method, model.transform(X))
+    back = found["scores"] @ found["loadings"] + model.result_["mean"]
+    np.testing.assert_allclose(back.transpose(*X.dims), projected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rotation", [None, "promax"])
+@pytest.mark.parametrize("scores", ["regression", "bartlett"])
+def test_rotated_scores_of_factors_times_loadings_are_what_the_factors_expect(method, rotation, scores):
+    model = FactorAnalysis(K, rotation=rotation).fit(X, dim="time")
+    own = model.transform(X, scores=scores)
+    found = model.rotated(method, own)
+    back = found["scores"] @ found["loadings"] + model.result_["mean"]
+    np.testing.assert_allclose(back.transpose(*X.dims), model.inverse_transform(own), rtol=1e-9)
+
+
+def test_rotated_scores_have_names_coordinates_and_units_and_stay_lazy():
+    months = X.assign_coords(month=("time", np.arange(N) % 12))
+    model = PPCA(K).fit(months, dim="time")
+    found = model.rotated("promax", model.transform(months))
+    scores = found["scores"]
+    assert scores.dims == ("time", "component")
+    assert scores.attrs == {"long_name": "scores of sst", "units": "1"}
+    assert found["loadings"].attrs["units"] == "K"
+    xr.testing.assert_equal(scores["month"].drop_vars("month"), months["month"].drop_vars("month"))
+    np.testing.assert_array_equal(scores["component"], np.arange(K))
+    lazy = model.rotated("promax", model.transform(months.chunk({"time": 30}).astype(np.float32)))["scores"]
+    assert isinstance(lazy.data, da.Array)
+    assert lazy.dtype == np.float32
+    np.testing.assert_allclose(lazy.compute(), scores, rtol=1e-3, atol=1e-4)
+    plain = model.rotated("promax", model.transform(months).values)["scores"]
+    assert plain.dims == ("sample", "component")
+    np.testing.assert_array_equal(plain, scores.values)
+    members = xr.concat([X, X + 1.0], dim="member")
+    both = model.rotated("promax", model.transform(members))["scores"]
+    assert both.dims == ("member", "time", "component")
+    np.testing.assert_allclose(both[0].values, scores.values, rtol=1e-9, atol=1e-12)
+    with pytest.raises(DataError, match=r"the scores have shape \(90, 2\)"):
+        model.rotated("promax", model.transform(months).values[:, :2])
 
 
 @pytest.mark.parametrize(("method", "power"), [("varimax", 1), ("promax", 2), ("promax", 4)])
