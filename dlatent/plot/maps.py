@@ -105,6 +105,13 @@ def loadings_map(
         if one.size != shape[0] * shape[1]:
             raise ValueError(f"the model has {one.size} features, which make no image of {shape[0]} × {shape[1]}")
         one = xr.DataArray(one.values.reshape(shape), dims=("row", "column"), attrs=one.attrs)
+    if one.ndim > 2:
+        dim = str(one.dims[-1])
+        label = repr(one[dim].values[:1].tolist()[0]) if dim in one.coords else "0"
+        raise ValueError(
+            f"the features have the dimensions {feature_dims(values)}; a map has two: select along the others, as in "
+            f"loadings_map(model.result_.{'sel' if dim in one.coords else 'isel'}({dim}={label}))"
+        )
     if one.ndim != 2:
         raise ValueError(
             f"the features have the dimensions {feature_dims(values)}; a map has two: give the shape of an image, or "

@@ -190,6 +190,19 @@ def test_a_map_of_loadings_has_coordinates_units_and_land(field) -> None:
         plot.loadings_map(model, 2)
 
 
+def test_a_map_of_one_of_several_variables_is_drawn_as_the_error_says(field) -> None:
+    both = xr.Dataset({"sst": field, "slp": field + 1.0})
+    result = dlatent.PPCA(2).fit(both, dim="time").result_
+    with pytest.raises(ValueError, match=r"loadings_map\(model\.result_\.sel\(variable='sst'\)\)"):
+        plot.loadings_map(result)
+    mesh = next(found for found in plot.loadings_map(result.sel(variable="sst")).collections)
+    drawn = np.ma.filled(mesh.get_array().astype(float), np.nan).ravel()
+    np.testing.assert_array_equal(drawn, result["loadings"].sel(variable="sst", component=0).values.ravel())
+    cells = field.expand_dims(level=1, axis=3)
+    with pytest.raises(ValueError, match=r"loadings_map\(model\.result_\.isel\(level=0\)\)"):
+        plot.loadings_map(dlatent.PPCA(2).fit(cells, dim="time"))
+
+
 def test_an_image_of_loadings_is_upright(model) -> None:
     axes = plot.loadings_map(model, 0, shape=(3, 4))
     (mesh,) = (found for found in axes.collections if isinstance(found, QuadMesh))
