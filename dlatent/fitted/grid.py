@@ -89,6 +89,11 @@ def require_grid(data: xr.DataArray, grid: Grid) -> tuple[str, ...]:
     if grid.plain and len(dims) == 2 and grid.dims[0] not in dims:
         return (dims[0],)
     rest = tuple(name for name in dims if name not in grid.dims)
+    if sorted(dims) == sorted(grid.dims):
+        raise DataError(
+            f"the DataArray {data.name!r} has dimensions {tuple(dims)}, those of one sample; give it a dimension of "
+            "samples, as X.expand_dims('time'), or select it by a list, as X.isel(time=[0])"
+        )
     if not rest or len(dims) != len(grid.dims) + len(rest):
         raise DataError(
             f"the DataArray {data.name!r} has dimensions {tuple(dims)}; the model was fitted to features over "
@@ -108,7 +113,8 @@ def require_grid(data: xr.DataArray, grid: Grid) -> tuple[str, ...]:
         known, new = grid.coords[name].values, data.coords[name].values
         if len(known) != len(new):
             continue
-        close = np.isclose(known, new) if known.dtype.kind == new.dtype.kind == "f" else known == new
+        numbers = known.dtype.kind in "iuf" and new.dtype.kind in "iuf"
+        close = np.isclose(known, new, rtol=0.0, atol=_tolerance(known)) if numbers else known == new
         if not np.all(close):
             at = int(np.flatnonzero(~np.asarray(close))[0])
             raise DataError(
@@ -117,6 +123,15 @@ def require_grid(data: xr.DataArray, grid: Grid) -> tuple[str, ...]:
                 f"bring X to the same coordinates in the same order, for example by X.sortby({name!r}) or X.interp"
             )
     return rest
+
+
+def _tolerance(coordinate: npt.NDArray[Any]) -> float:
+    """How far a coordinate may be from that of the fit: a hundredth of the smallest step, or what single precision
+    rounds off."""
+    values = coordinate[np.isfinite(coordinate)].astype(np.float64)
+    steps = np.diff(np.unique(values))
+    rounding = float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(values).max(initial=0.0)))
+    return max(rounding, float(steps.min()) / 100.0) if len(steps) else rounding
 
 
 def spread(values: xr.DataArray, feature: str, grid: Grid, power: int = 1) -> xr.DataArray:

@@ -189,6 +189,38 @@ def test_scores_lead_back_to_the_field():
     assert mixed.sample(3)[0].dims == ("sample", "lat", "lon")
 
 
+@pytest.mark.parametrize(("start", "step"), [(0.0, 10.0), (5e6, 10.0), (-1.0, 0.25), (3.0, 0.0)])
+def test_coordinates_may_differ_by_a_hundredth_of_a_step(start, step):
+    lengths = {"lat": LAT, "lon": LON if step else 1}
+    values = np.random.default_rng(1).normal(size=(T, *lengths.values()))
+    own = xr.DataArray(values, dims=("time", *lengths), coords={"lon": start + step * np.arange(lengths["lon"])})
+    model = PPCA(2).fit(own, dim="time")
+    for near in (-1.3e-8, 0.009 * step, -0.009 * step):
+        moved = model.transform(own.assign_coords(lon=own["lon"] + near))
+        np.testing.assert_array_equal(moved, model.transform(own))
+    np.testing.assert_array_equal(model.transform(own.assign_coords(lon=own["lon"].astype(np.float32))), moved)
+    for far in (0.1 * (step or 1.0), step or 1.0):
+        with pytest.raises(DataError, match=r"the coordinate 'lon' is .* at position 0, where the model was fitted to"):
+            model.transform(own.assign_coords(lon=own["lon"] + far))
+
+
+def test_one_sample_without_its_dimension_is_refused_with_the_way_out():
+    model = PPCA(2).fit(X, dim="time")
+    with pytest.raises(DataError, match=r"those of one sample; .* X\.expand_dims\('time'\), .* X\.isel\(time=\[0\]\)"):
+        model.transform(X.isel(time=0))
+    expected = model.transform(X)[:1].values
+    np.testing.assert_allclose(model.transform(X.isel(time=0).expand_dims("time")), expected, rtol=1e-12)
+    np.testing.assert_allclose(model.transform(X.isel(time=[0])), expected, rtol=1e-12)
+
+
+def test_results_of_a_field_of_several_variables_become_a_Dataset_that_the_model_takes():
+    fields = xr.Dataset({"sst": X, "slp": (X * 2.0).assign_attrs(units="hPa")})
+    model = PPCA(2, scale="spread").fit(fields, dim="time")
+    back = model.inverse_transform(model.transform(fields)).to_dataset("variable")
+    assert {*back.data_vars} == {"slp", "sst"}
+    assert model.transform(back).dims == ("time", "component")
+
+
 @pytest.mark.parametrize("options", [{}, {"weights": WEIGHTS}, {"scale": "spread"}], ids=str)
 def test_loadings_multiply_whitened_scores_and_inverse_transform_takes_both(options):
     scale = options.pop("scale", "none")
