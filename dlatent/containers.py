@@ -159,6 +159,11 @@ def _outside(indices: Values, size: int) -> list[int]:
     return [int(np.flatnonzero((indices < 0) | (indices >= size))[0])]
 
 
+def precision_of(data: Any) -> np.dtype[Any]:
+    """float32 for data in single precision, else float64."""
+    return np.dtype(np.float32 if data.dtype == np.float32 else np.float64)
+
+
 def in_precision(values: npt.NDArray[Any], dtype: npt.DTypeLike, start: int | None) -> npt.NDArray[Any]:
     """Results of rows from `start` on (None: unknown) in the precision of the data; refuse those beyond its numbers."""
     with np.errstate(over="ignore"):

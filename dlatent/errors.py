@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from inspect import currentframe
 
 MASK = "***"
 # The second way is that of a password with a / or a quote in it, which should have been encoded; it is no port.
@@ -94,6 +95,14 @@ class PrecisionWarning(UserWarning):
 def number_of(count: int, one: str, many: str = "") -> str:
     """A number of things in words, such as "1 entry is" and "3 entries are"; `many` is `one` and an s by default."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def outside() -> int:
+    """The stack level, seen from the caller of this function, of the user's line that led into the library."""
+    frame, level = currentframe(), 0
+    while frame and frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("dlatent", "sklearn"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def on_interrupt(end: Callable[[], None]) -> None:

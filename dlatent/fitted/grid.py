@@ -6,9 +6,7 @@ feature; a fit to an array of any number of dimensions is, to the bit, that of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -216,27 +214,6 @@ def units(grid: Grid, power: int) -> dict[str, Any]:
     return {"units": f"({grid.attrs['units']})^{power}"} if power and "units" in grid.attrs else {}
 
 
-def display_names(labels: AxisLabels, features: int) -> Sequence[Any] | npt.NDArray[Any]:
-    """Names of so many features: their labels, their coordinates in a grid, or their numbers."""
-    if labels.features is not None:
-        names = np.asarray(labels.features)
-        return printable(names) if names.dtype.kind == "M" else names
-    if labels.grid is None or (labels.grid.plain and not labels.grid.levels):
-        return np.arange(features)
-    return _spelled(labels.grid, features)
-
-
-def _spelled(grid: Grid, features: int) -> list[str]:
-    """A name for each feature, by its coordinates: "lat=50.5 lon=3"."""
-    places = np.unravel_index(np.arange(features) if grid.kept is None else grid.kept, grid.shape)
-    columns = []
-    for dim, at in zip(grid.dims, places, strict=True):
-        for name in grid.levels.get(dim, (dim,)):
-            values = grid.coords[name].values[at] if name in grid.coords else at
-            columns.append([f"{name}={value}" for value in printable(values)])
-    return [" ".join(parts) for parts in zip(*columns, strict=True)]
-
-
 def kind_of(labels: npt.NDArray[Any] | None) -> str:
     """How labels of features are kept: as whole numbers, as numbers, as dates, or as texts; nothing where there are
     none."""
@@ -244,25 +221,6 @@ def kind_of(labels: npt.NDArray[Any] | None) -> str:
         return ""
     kind = np.asarray(labels).dtype
     return kind.str if kind.kind == "M" else {"i": "i8", "u": "i8", "f": "f8"}.get(kind.kind, "U")
-
-
-@contextmanager
-def cells_named(grids: Mapping[str | None, Grid | None]) -> Iterator[None]:
-    """Name the cell of an entry that cannot be used by its coordinates, where features lie over several dimensions.
-
-    The grids are those of views by name; None is the name where there is one view.
-    """
-    try:
-        yield
-    except DataError as error:
-        grid = grids.get(error.view)
-        if grid is None or grid.plain or error.column is None:
-            raise
-        place = error.column if grid.kept is None else grid.kept[error.column]
-        (cell,) = _spelled(replace(grid, kept=np.array([place])), 1)
-        said = f"column {error.column}"
-        text = str(error).replace(said, f"cell {cell}, {said} of the features", 1)
-        raise DataError(text, column=error.column, view=error.view) from None
 
 
 def grid_variables(grid: Grid, prefix: str = GRID) -> dict[str, Variable]:

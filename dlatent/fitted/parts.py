@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, AxisLabels
 from dlatent.errors import StoreError
-from dlatent.fitted.grid import display_names, grid_attributes, grid_variables, kind_of, of_view, read_grid
+from dlatent.fitted.features import display_names
+from dlatent.fitted.grid import grid_attributes, grid_variables, kind_of, of_view, read_grid
 from dlatent.fitted.stored import Values, attribute, part, stored
 from dlatent.fitted.targets import TargetEncoding
 from dlatent.gaussian.head import Head

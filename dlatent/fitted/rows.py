@@ -16,11 +16,13 @@ from dlatent.gaussian.expectation import LOG_2PI, Projection, pattern_projection
 from dlatent.gaussian.expectation import scores as projected_scores
 from dlatent.gaussian.factor_analysis import bartlett_coefficients
 from dlatent.gaussian.gram import outside_log_likelihoods
+from dlatent.gaussian.head import Head
 from dlatent.gaussian.kernel import BlockReader, KernelMap
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries import incomplete
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.spread import divided
+from dlatent.gaussian.stack import Stack
 
 RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their encoded targets (n, L') or None → (n, width) or (n,)."""
@@ -234,6 +236,48 @@ class RowMethod(OfRows):
         """Call the method."""
         values = np.asarray(getattr(self.rows, self.method)(x, y))
         return values if self.axes is None else np.asarray(values @ self.axes.T)
+
+
+@dataclass(frozen=True)
+class Predictions(OfRows):
+    """Predictions of the targets of rows: what decides on classes or labels through `form`, or means of outputs."""
+
+    rule: Any
+    form: Callable[[Array], Array] = np.asarray
+
+    def __call__(self, x: Features, y: Array | None) -> Array:
+        """The predictions (n, C) or (n, L)."""
+        if isinstance(self.rule, Head):
+            return np.asarray(self.rule.outputs(self.rows.scores(x, None), x))
+        if isinstance(self.rule, Stack):
+            return self.form(self.rule.decisions(self.rows.scores(x, None), x=x))
+        return self.form(self.rows.posteriors(x, self.rule.decisions, self.rule.width))
+
+
+@dataclass(frozen=True)
+class OutputVariances(OfRows):
+    """The variances of the outputs (n, L) given the observed features of rows."""
+
+    head: Any
+
+    def __call__(self, x: Features, y: Array | None) -> Array:
+        """The variances."""
+        return np.asarray(self.rows.variances(x, self.head.coefficients.T) + self.head.noise)
+
+
+@dataclass(frozen=True)
+class AlongAxes:
+    """Scores of rows along orthonormal axes (D, L) about a point, and their squared distances from it (n, L + 1), with
+    features in some units (D,), or (1,) of all."""
+
+    axes: Array
+    mean: Array
+    units: Array
+
+    def __call__(self, x: Features, y: Array | None) -> Array:
+        """The numbers of some rows."""
+        along = projected_scores(x, Projection(self.axes.T / self.units, np.eye(0), 0.0), self.mean)
+        return np.column_stack([along, likelihood.squared_distances(x, self.mean, self.units**2)])
 
 
 def function(method: Any, axes: Array | None = None) -> RowMethod:

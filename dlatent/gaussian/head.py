@@ -19,7 +19,7 @@ from dlatent.arrays import Array, Block, Features, add
 from dlatent.gaussian.expectation import posterior_scores
 from dlatent.gaussian.ridge import TINY, Axes, RidgeSums, ridge
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.gaussian.views import Arrangement, sorted_views, take
+from dlatent.gaussian.views import Arrangement, Parts, sorted_views, take
 
 MOST_NUMBERS = 2**20
 """Of scores and targets, where outputs of a row may be missing: of more rows a random part, which tells as much."""
@@ -267,3 +267,23 @@ def output_head(rows: LabelledRows, rotation: Array, centre: Array, metric: Arra
     coefficients, offsets, noises = (np.array(each) for each in zip(*columns, strict=True))
     features = np.ascontiguousarray(coefficients[:, k:].T)
     return Head(np.ascontiguousarray(coefficients[:, :k].T), offsets, noises, features if features.any() else None)
+
+
+def joint_outputs(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification, head: Head
+) -> Array:
+    """Mean of the outputs (n, L) given the views of a pattern."""
+    return head.outputs(posterior_scores(parts, pattern, parameters, specification)[0])
+
+
+def joint_labels(
+    parts: Parts,
+    pattern: tuple[int, ...],
+    parameters: Parameters,
+    specification: Specification,
+    rule: Any,
+    form: Callable[[Array], Array],
+) -> Array:
+    """Return `form` of what decides on classes (n, C) or labels (n, L) given the views of a pattern."""
+    z, about = posterior_scores(parts, pattern, parameters, specification)
+    return form(rule.decisions(z, about.covariance))

@@ -170,6 +170,11 @@ def block_results(block: Block, request: JointRequest) -> tuple[Array, ...]:
     return (request.function(parts, pattern, request.parameters, request.specification),)
 
 
+def placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Array], ...]:
+    """The same, each with the first row of its block."""
+    return tuple((block.start, rows) for rows in block_results(block, request))
+
+
 def block_view_means(block: Block, request: tuple[Patterns, Arrangement]) -> Array:
     """Mean of the rows of a block in the dense views that they have (D,), zero elsewhere, for an initial mean."""
     patterns, arrangement = request

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import operator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 import xarray as xr
 
-from dlatent.arrays import Array, Block, Features, Integers
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
-from dlatent.fitted.grid import cells_named
-from dlatent.gaussian.missing_entries.incomplete import Cells, predicted_cells
-from dlatent.gaussian.missing_entries.observed import chunks
-from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.gaussian.views import first_bad_entry
+from dlatent.fitted.features import cells_named
+from dlatent.fitted.row_work import CellsRequest, block_cells
 from dlatent.models.callbacks import shown
-from dlatent.models.inputs import Data, KnownFeatures, TargetsLike
+from dlatent.models.inputs import Data, TargetsLike
 from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import fill
 from dlatent.models.model import Model
 from dlatent.models.row_methods import encoded
 from dlatent.passes import Pass
 from dlatent.stores.rows import take_rows
-
-
-class CellsRequest(NamedTuple):
-    """A model, what it asks of the data, the numbers (u,) that the rows have there, and of each cell, in the order of
-    rows, which of these it is in, and its column (m,)."""
-
-    parameters: Parameters
-    specification: Specification
-    features: KnownFeatures
-    numbers: Integers
-    rows: Integers
-    columns: Integers
 
 
 def predict_cells(
@@ -97,7 +80,9 @@ def predict_cells(
             shown(session, "cells"),
             cells_named({None: features.grid}),
         ):
-            session.deliver(Pass(_of_block, request, combine=operator.add, name="cells"), partial(fill, sorted_values))
+            session.deliver(
+                Pass(block_cells, request, combine=operator.add, name="cells"), partial(fill, sorted_values)
+            )
         values[order] = sorted_values
     grid = fitted.labels.known.grid
     if grid is not None and grid.scale is not None:
@@ -115,35 +100,3 @@ def _places(name: str, places: npt.ArrayLike, size: int) -> npt.NDArray[np.int64
     if len(wrong):
         raise DataError(f"{name}[{wrong[0]}] is {values[wrong[0]]}, and X has {size} {name}, 0 to {size - 1}")
     return values.astype(np.int64)
-
-
-def _of_block(block: Block, request: CellsRequest) -> tuple[tuple[int, Array], ...]:
-    """The first cell of a block of rows, and mean and variance (m, 2) of all its cells."""
-    parameters, specification, features, numbers, rows, columns = request
-    x, width = block.features, parameters.loadings.shape[1] ** 2
-    bad = first_bad_entry(x, holes=features.holes)
-    if bad is not None:
-        features.check_values(x[[bad.row]], int(numbers[block.start + bad.row]))
-    first, pieces = int(np.searchsorted(rows, block.start)), []
-    for at in chunks(x, width):
-        here = slice(*np.searchsorted(rows, [block.start + at.start, block.start + at.stop]))
-        inside, of, y = rows[here] - block.start - at.start, columns[here], block.targets
-        found = predicted_cells(x[at], None if y is None else y[at], inside, of, parameters, specification)
-        known = _observed(x[at], inside, of)
-        values = np.column_stack(found)
-        values[known.rows] = np.column_stack([known.values, np.zeros(len(known.values))])
-        pieces.append(values)
-    return ((first, np.concatenate(pieces)),)
-
-
-def _observed(x: Features, rows: Integers, columns: Integers) -> Cells:
-    """Those of some cells that are observed, by their number in the place of rows."""
-    if isinstance(x, sp.csr_array):
-        places = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr)) * x.shape[1] + x.indices
-        wanted = rows * x.shape[1] + columns
-        at = np.minimum(np.searchsorted(places, wanted), len(places) - 1)
-        known = np.flatnonzero(places[at] == wanted) if len(places) else np.zeros(0, dtype=np.intp)
-        return Cells(known, columns[known], np.asarray(x.data[at[known]], dtype=np.float64))
-    values = np.asarray(x[rows, columns], dtype=np.float64)
-    known = np.flatnonzero(~np.isnan(values))
-    return Cells(known, columns[known], values[known])

@@ -13,8 +13,8 @@ from dlatent.arrays import DataSource, Graph
 from dlatent.blas import kernels
 from dlatent.engine.machine import versions
 from dlatent.engine.session import Session
-from dlatent.errors import DataError, masked
-from dlatent.models.inputs import PathLike, outside
+from dlatent.errors import DataError, masked, outside
+from dlatent.models.inputs import PathLike
 from dlatent.stores.checkpoint_codec import fingerprint
 from dlatent.stores.location import local_path, zarr_location
 from dlatent.stores.temporary import sweep

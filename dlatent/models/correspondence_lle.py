@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, Features
+from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models.callbacks import Callback
@@ -22,7 +22,7 @@ from dlatent.models.labelled import open_input
 from dlatent.models.local_linear import LocalLinearModel
 from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.task import FitRun
-from dlatent.solvers.lle.embedding import Reference, interpolated
+from dlatent.solvers.lle.embedding import Reference, interpolated, reconstructed_rows
 from dlatent.solvers.lle.fit import LocalPlan
 from dlatent.stores.joint import Table
 
@@ -197,7 +197,7 @@ class CorrespondenceLLE(LocalLinearModel):
         width, labels = self._model.training.views[target].shape[1], self._model.training.views[target].features
         result = map_rows(
             X,
-            partial(_reconstructed_rows, first=first, second=latent),
+            partial(reconstructed_rows, first=first, second=latent),
             self._known_features(source),
             RowsRun(client=client),
             columns="feature",
@@ -285,7 +285,3 @@ def divided(samples: int, parts: int, overlap: float, random_state: Seed) -> Tab
     for part, members in enumerate(np.array_split(order[shared:], parts)):
         member[members, part] = True
     return np.where(member, np.cumsum(member, axis=0) - 1, -1)
-
-
-def _reconstructed_rows(features: Features, _targets: Any, first: Reference, second: Reference) -> Array:
-    return interpolated(interpolated(features, first), second)

@@ -14,15 +14,14 @@ from dlatent.arrays import DataSource, Features
 from dlatent.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.session import Session
-from dlatent.errors import ConvergenceWarning, DataError, DataWarning
+from dlatent.errors import ConvergenceWarning, DataError, DataWarning, outside
 from dlatent.fitted.embedding import Embedding, FittedView, TrainingViews
+from dlatent.fitted.features import cells_named
 from dlatent.fitted.fit import Fit, Report
-from dlatent.fitted.grid import cells_named
 from dlatent.gaussian.spread import divided
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.initial import initial_mean, measured
-from dlatent.models.inputs import outside
 from dlatent.models.task import FitRun, sound_algebra
 from dlatent.operators.sparse import stacked
 from dlatent.order import groups

@@ -15,6 +15,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.between import Compared, Smoothed
 from dlatent.fitted.linear import LinearGaussian
+from dlatent.fitted.row_work import GraphFilter
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.fitted.stored import variables
 from dlatent.gaussian.missing_entries import incomplete
@@ -32,7 +33,7 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import CellWeights, Data, GraphLike, PathLike, Rows, SampleDims, TargetsLike
-from dlatent.models.map_rows import GraphFilter, RowsRun, open_edges
+from dlatent.models.map_rows import RowsRun, open_edges
 from dlatent.models.table import table_fields, table_task
 from dlatent.models.task import FitTask
 from dlatent.operators.sample_precision import SmoothFilter

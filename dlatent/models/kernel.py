@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from dlatent.arrays import Array, DataSource
+from dlatent.containers import precision_of
 from dlatent.errors import DataError
 from dlatent.fitted.fit import require_room
 from dlatent.fitted.grid import over_features
@@ -40,7 +41,6 @@ from dlatent.models.inputs import Mask, PathLike, ScoresLike, Seed, TargetsLike
 from dlatent.models.kernel_task import check_kernel, kernel_task
 from dlatent.models.linear import NUMBER as COMPONENTS
 from dlatent.models.linear import latent
-from dlatent.models.map_rows import precision_of
 from dlatent.models.model import Model
 from dlatent.models.table import with_targets
 from dlatent.models.task import FitTask

@@ -11,16 +11,17 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array
-from dlatent.containers import refuse_mask
+from dlatent.containers import precision_of, refuse_mask
 from dlatent.errors import DataError
+from dlatent.fitted.features import require_order
 from dlatent.fitted.fit import FACTORS, require_room
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Linear, LinearGaussian
+from dlatent.fitted.row_work import expected_rows
 from dlatent.models import cells, fill_methods, row_methods
 from dlatent.models.hyperparameters import COUNT_OR_AUTO, SHARED, model, parameter
-from dlatent.models.inputs import ScoresLike, Seed, require_order
+from dlatent.models.inputs import ScoresLike, Seed
 from dlatent.models.labelled import unwrap
-from dlatent.models.map_rows import precision_of
 from dlatent.models.model import Model, attribute
 from dlatent.stores.lazy import is_dask_array
 
@@ -184,16 +185,12 @@ def latent(model: Model[Any], Z: ScoresLike, component: Any, *, lazy: bool = Fal
 
 def expected(scores: Any, loadings: Array, mean: Array) -> Any:
     """Wz + μ for each row z of the scores, NumPy or, for a Dask array, lazy."""
-    rows = partial(_expected, loadings=loadings, mean=mean)
+    rows = partial(expected_rows, loadings=loadings, mean=mean)
     if not is_dask_array(scores):
         return rows(scores)
     from dlatent.engine.lazy import map_chunks  # which only Dask arrays need
 
     return map_chunks(scores, rows, len(mean), precision_of(scores))
-
-
-def _expected(scores: Any, loadings: Array, mean: Array) -> Array:
-    return np.asarray(scores @ loadings.T + mean, dtype=precision_of(scores))
 
 
 def covariance_of(fitted: Any, features: slice, other: slice | None = None) -> Array:

@@ -9,10 +9,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, Features
+from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.embedding import Embedding
+from dlatent.fitted.features import KnownFeatures
 from dlatent.models.callbacks import Callback
 from dlatent.models.embedding import REFERENCE_BYTES, embedded, places_of, plan_of
 from dlatent.models.hyperparameters import (
@@ -27,21 +28,12 @@ from dlatent.models.hyperparameters import (
     model,
     parameter,
 )
-from dlatent.models.inputs import (
-    CellWeights,
-    Data,
-    KnownFeatures,
-    PathLike,
-    Rows,
-    SampleDims,
-    TargetsLike,
-    feature_names,
-)
+from dlatent.models.inputs import CellWeights, Data, PathLike, Rows, SampleDims, TargetsLike, feature_names
 from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.model import Estimator
 from dlatent.models.task import FitRun
-from dlatent.solvers.lle.embedding import Reference, interpolated
+from dlatent.solvers.lle.embedding import Reference, interpolated_rows
 from dlatent.solvers.lle.fit import LocalPlan
 
 
@@ -153,7 +145,7 @@ class LocalLinearModel(Estimator[Embedding]):
 
     def _interpolated(self, X: Data, view: int, run: RowsRun) -> Rows | str:
         """The coordinates of new samples of a view."""
-        function = partial(_interpolated_rows, reference=self._reference(view, self._coordinates(view)))
+        function = partial(interpolated_rows, reference=self._reference(view, self._coordinates(view)))
         names, known = self._model.component, self._known_features(view)
         return map_rows(X, function, known, run, columns="component", names=names, name="scores")
 
@@ -290,7 +282,3 @@ class LocallyLinearEmbedding(LocalLinearModel):
             In the kind of the input (numpy, lazy Dask, xarray), or the path `out`.
         """
         return self._interpolated(X, 0, RowsRun(out, overwrite, resume, client))
-
-
-def _interpolated_rows(features: Features, _targets: Any, reference: Reference) -> Array:
-    return interpolated(features, reference)

@@ -3,8 +3,6 @@ store."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,38 +11,27 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, DataSource, Features, Graph, Grid
-from dlatent.containers import in_precision
-from dlatent.engine.cache import ReferenceCache
+from dlatent.arrays import Array, DataSource, Graph, Grid
+from dlatent.containers import in_precision, precision_of
 from dlatent.engine.connect import Where, connect
-from dlatent.engine.machine import cache_share
-from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.fitted.grid import cells_named
+from dlatent.fitted.features import KnownFeatures, cells_named
+from dlatent.fitted.row_work import GraphFilter, RowWork, cached_function, check_chunk, in_data_units, without_targets
 from dlatent.fitted.rows import RowFunction, compares
 from dlatent.models.callbacks import shown
 from dlatent.models.checkpoints import rows_checkpoint
-from dlatent.models.inputs import Data, GraphLike, KnownFeatures, PathLike, Rows
+from dlatent.models.inputs import Data, GraphLike, PathLike, Rows
 from dlatent.models.labelled import source_of, unwrap, wrap_rows
-from dlatent.operators.sample_precision import SamplePrecision
-from dlatent.passes import ExchangePattern, NoExchange, Pass
-from dlatent.solvers.graph.averaged_rows import averaged_rows, observed_rows
-from dlatent.solvers.graph.statistics import exchange_of
 from dlatent.stores.lazy import has_sparse_chunks, is_dask_array, refuse_encoded
 from dlatent.stores.location import local_path, place_text
 from dlatent.stores.places import require_apart
 
 if TYPE_CHECKING:
-    from dlatent.stores.sinks import RowSink
+    pass
 
 
 LIKE_DATA = ("scores", "imputed", "imputed_variance", "reconstructed", "reconstruction")
 """Results that have the precision of the data, where that is single; all is computed in double precision."""
-
-
-def precision_of(data: Any) -> np.dtype[Any]:
-    """float32 for data in single precision, else float64."""
-    return np.dtype(np.float32 if data.dtype == np.float32 else np.float64)
 
 
 def open_edges(graph: GraphLike, source: DataSource) -> Graph:
@@ -85,99 +72,6 @@ class RowsRun(NamedTuple):
     client: Where = None
 
 
-class GraphFilter(NamedTuple):
-    """A filter of rows over the edges of a graph with Δ = F² between its samples: values of rows become F times them.
-
-    With a `shift` (D,) it is the rows themselves, with missing entries, that are averaged before the function sees
-    them; `with_rows` it gets the rows and, in the place of targets, their averages.
-    """
-
-    precision: SamplePrecision
-    shift: Array | None = None
-    with_rows: bool = False
-
-
-class RowWork(NamedTuple):
-    """Work on every block: a function of its rows, once these are known to be finite, and where there are any a sink
-    and a filter over the edges of a graph."""
-
-    function: RowFunction
-    features: KnownFeatures
-    sink: RowSink | None = None
-    graph_filter: GraphFilter | None = None
-
-    @property
-    def precision(self) -> SamplePrecision:
-        """The precision between the samples of a graph, as statistics of graphs ask for it."""
-        assert self.graph_filter is not None
-        return self.graph_filter.precision
-
-    def over(self, session: Session, name: str) -> Pass[RowWork, Any]:
-        """The pass over all blocks; a function that compares rows with others may keep of these what engines keep in
-        their cache, which is empty in a pass that sees each block once."""
-        exchange: ExchangePattern = NoExchange()
-        if self.graph_filter is not None:
-            rows = _row_values if self.graph_filter.shift is None else _observed
-            exchange = replace(exchange_of(rows, self.precision), features=self.graph_filter.with_rows)
-        work = self
-        if compares(self.function):
-            cache = ReferenceCache(cache_share(session.resources.worker_memory))
-            work = self._replace(function=self.function.with_cache(cache))
-        return Pass(_kept, work, combine=operator.add, exchange=exchange, name=name)
-
-
-def _of_block(block: Block, work: RowWork) -> Array:
-    if block.exchanged is None:
-        return _row_values(block, work)
-    assert work.graph_filter is not None
-    precision, shift, with_rows = work.graph_filter
-    if shift is None:
-        return np.asarray(precision.factor(precision.hops) * block.exchanged.met)
-    averages = averaged_rows(block, shift)
-    if not with_rows:
-        return work.function(averages, None)
-    assert isinstance(averages, np.ndarray)
-    return work.function(block.features, averages)
-
-
-def _observed(block: Block, work: RowWork) -> Array | sp.csr_array:
-    work.features.check_values(block.features, block.start)
-    assert work.graph_filter is not None
-    assert work.graph_filter.shift is not None
-    return observed_rows(block, work.graph_filter.shift)
-
-
-def _row_values(block: Block, work: RowWork) -> Array:
-    work.features.check_values(block.features, block.start)
-    return work.function(block.features, block.targets)
-
-
-def _kept(block: Block, work: RowWork) -> tuple[tuple[int, Array], ...] | int:
-    values = _of_block(block, work)
-    if work.sink is None:
-        return ((block.start, values),)
-    return work.sink.write(block.start, values if values.ndim == 2 else values[:, None])
-
-
-def _checked(x: Features, start: int | None, chunk: int, features: KnownFeatures) -> None:
-    with cells_named({None: features.grid}):
-        features.check_values(x, start, chunk)
-
-
-def _without_targets(features: Features, function: RowFunction, single: bool) -> Array:
-    values = function(features, None)
-    return values[:, None] if single else values
-
-
-def _in_data_units(features: Features, targets: Array | None, function: RowFunction, scale: Array) -> Array:
-    return function(features, targets) / scale
-
-
-def _with_cache(function: Any, single: bool) -> Callable[[Features], Array]:
-    """The function of rows alone, with a place for what it compares them with."""
-    return partial(_without_targets, function=function.with_cache(ReferenceCache()), single=single)
-
-
 def map_rows(
     data: Data,
     function: RowFunction,
@@ -210,7 +104,7 @@ def map_rows(
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
     like = unwrap(data, known=features.grid)
     if grid is not None and grid.scale is not None:
-        function = partial(_in_data_units, function=function, scale=grid.scale**power)
+        function = partial(in_data_units, function=function, scale=grid.scale**power)
     wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)
     if is_dask_array(like.data) and out is None and targets is None and graph is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
@@ -219,9 +113,9 @@ def map_rows(
         from dlatent.engine.lazy import map_chunks  # which only Dask arrays need
 
         shared = compares(function)
-        rows = partial(_with_cache if shared else _without_targets, function=function, single=names is None)
+        rows = partial(cached_function if shared else without_targets, function=function, single=names is None)
         dtype = precision_of(like.data) if name in LIKE_DATA else np.float64
-        width, check = 1 if names is None else len(names), partial(_checked, features=replace(features, labels=None))
+        width, check = 1 if names is None else len(names), partial(check_chunk, features=replace(features, labels=None))
         lazy = map_chunks(like.data, rows, width, dtype, check=check, shared=shared)
         return wrapped(lazy[:, 0] if names is None else lazy)
     source = source_of(like)

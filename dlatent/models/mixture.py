@@ -10,7 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, DataSource
-from dlatent.containers import refuse_mask
+from dlatent.containers import precision_of, refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import feature_axis, over_features
@@ -32,7 +32,7 @@ from dlatent.models.hyperparameters import (
 )
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.models.linear import latent
-from dlatent.models.map_rows import RowsRun, precision_of
+from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import Model
 from dlatent.models.row_methods import mapped
 from dlatent.models.table import table_task, warmed

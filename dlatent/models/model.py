@@ -17,12 +17,13 @@ from sklearn.utils import ClassifierTags, estimator_html_repr
 from dlatent.arrays import Integers
 from dlatent.errors import DlatentError, masked
 from dlatent.fitted import fit as fits
+from dlatent.fitted.features import KnownFeatures
 from dlatent.fitted.fit import Fit, summary_lines
 from dlatent.fitted.rows import MissingEntries
 from dlatent.models import PUBLIC
 from dlatent.models.docstrings import name_methods
 from dlatent.models.hyperparameters import ZeroRows, declared, model, parameter
-from dlatent.models.inputs import KnownFeatures, PathLike, Seed
+from dlatent.models.inputs import PathLike, Seed
 from dlatent.models.other_names import refuse_keywords
 from dlatent.models.scikit_callbacks import CallbackSupportMixin, with_scikit_callbacks
 from dlatent.models.table import ONLY_DENSE

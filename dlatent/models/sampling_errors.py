@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError, NoiseFloorWarning
 from dlatent.fitted.linear import LinearGaussian
-from dlatent.gaussian.expectation import Projection, scores
-from dlatent.gaussian.likelihood import squared_distances
+from dlatent.fitted.rows import AlongAxes
 from dlatent.gaussian.resampling import block_counts, replicate
 from dlatent.models import task as tasks
 from dlatent.models.inputs import Data, Seed
@@ -69,21 +66,6 @@ def north_rule(self: Any, *, n_effective: float | None = None) -> xr.Dataset:
         "overlaps": (("component", "component_2"), overlaps),
     }
     return xr.Dataset(variables, {"component": fitted.component[:free]}, {"n_effective": float(samples)})
-
-
-@dataclass(frozen=True)
-class AlongAxes:
-    """Scores of rows along orthonormal axes (D, L) about a point, and their squared distances from it (n, L + 1), with
-    features in some units (D,), or (1,) of all."""
-
-    axes: Array
-    mean: Array
-    units: Array
-
-    def __call__(self, x: Features, y: Array | None) -> Array:
-        """The numbers of some rows."""
-        along = scores(x, Projection(self.axes.T / self.units, np.eye(0), 0.0), self.mean)
-        return np.column_stack([along, squared_distances(x, self.mean, self.units**2)])
 
 
 @available_if(lambda model: model._missing == "raise")

@@ -13,7 +13,7 @@ import xarray as xr
 from sklearn.model_selection import BaseCrossValidator, KFold
 
 from dlatent.engine.connect import Where
-from dlatent.errors import DataError, DataWarning
+from dlatent.errors import DataError, DataWarning, outside
 from dlatent.fitted.fit import FittedModel
 from dlatent.gaussian.missing_entries.incomplete import Hiding
 from dlatent.models.comparison import (
@@ -29,7 +29,7 @@ from dlatent.models.comparison import (
 )
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import Criterion
-from dlatent.models.inputs import Data, GraphLike, SampleDims, TargetsLike, outside
+from dlatent.models.inputs import Data, GraphLike, SampleDims, TargetsLike
 from dlatent.models.joint_views import JointViews
 from dlatent.models.model import Model
 from dlatent.models.ppca import PPCA

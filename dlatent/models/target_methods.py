@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -11,15 +10,13 @@ import numpy.typing as npt
 import xarray as xr
 from scipy.special import expit
 
-from dlatent.arrays import Array, Features
+from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Linear
 from dlatent.fitted.parts import Targets
-from dlatent.fitted.rows import OfRows
+from dlatent.fitted.rows import OutputVariances, Predictions
 from dlatent.gaussian.expectation import pattern_projection
-from dlatent.gaussian.head import Head
-from dlatent.gaussian.stack import Stack
 from dlatent.models.inputs import Data, PathLike, Rows, Seed
 from dlatent.models.linear import drawn
 from dlatent.models.map_rows import RowsRun
@@ -62,33 +59,6 @@ def classes_(self: Model[Any]) -> npt.NDArray[Any]:
             f"this {type(self).__name__} was fitted to targets that are no classes; target_type='class' says they are"
         )
     return np.asarray(targets.names)
-
-
-@dataclass(frozen=True)
-class Predictions(OfRows):
-    """Predictions of the targets of rows: what decides on classes or labels through `form`, or means of outputs."""
-
-    rule: Any
-    form: Callable[[Array], Array] = np.asarray
-
-    def __call__(self, x: Features, y: Array | None) -> Array:
-        """The predictions (n, C) or (n, L)."""
-        if isinstance(self.rule, Head):
-            return np.asarray(self.rule.outputs(self.rows.scores(x, None), x))
-        if isinstance(self.rule, Stack):
-            return self.form(self.rule.decisions(self.rows.scores(x, None), x=x))
-        return self.form(self.rows.posteriors(x, self.rule.decisions, self.rule.width))
-
-
-@dataclass(frozen=True)
-class OutputVariances(OfRows):
-    """The variances of the outputs (n, L) given the observed features of rows."""
-
-    head: Any
-
-    def __call__(self, x: Features, y: Array | None) -> Array:
-        """The variances."""
-        return np.asarray(self.rows.variances(x, self.head.coefficients.T) + self.head.noise)
 
 
 def predictions(model: Model[Linear], X: Data, run: RowsRun, form: Any = np.asarray, name: str = "decision") -> Any:

@@ -26,9 +26,10 @@ from dlatent.errors import (
     NoiseFloorWarning,
     PrecisionWarning,
     number_of,
+    outside,
 )
+from dlatent.fitted.features import cells_named
 from dlatent.fitted.fit import Fit, FittedModel, Report
-from dlatent.fitted.grid import cells_named
 from dlatent.fitted.parts import EstimatedHead, EstimatedStack
 from dlatent.fitted.rows import compares, function
 from dlatent.fitted.targets import EncodedTargets
@@ -48,7 +49,7 @@ from dlatent.gaussian.views import count_empty_rows
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.initial import first_look, in_data_units, in_spreads
-from dlatent.models.inputs import PathLike, outside
+from dlatent.models.inputs import PathLike
 from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import lost_digits, require_sound
 from dlatent.solvers.evidence import supported, switched_on, with_evidence

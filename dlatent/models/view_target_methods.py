@@ -13,10 +13,7 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.gaussian.expectation import posterior_scores
-from dlatent.gaussian.head import Head
-from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.gaussian.views import Parts
+from dlatent.gaussian.head import Head, joint_labels, joint_outputs
 from dlatent.models import task as tasks
 from dlatent.models import view_methods
 from dlatent.models.callbacks import Callback
@@ -97,26 +94,6 @@ def fit(
     """
     task = self._task(views, y=y, labelled=labelled, correspondence=correspondence, on=on)
     return tasks.run(task, tasks.FitRun(client, callbacks, checkpoint, resume), self)
-
-
-def joint_outputs(
-    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification, head: Head
-) -> Array:
-    """Mean of the outputs (n, L) given the views of a pattern."""
-    return head.outputs(posterior_scores(parts, pattern, parameters, specification)[0])
-
-
-def joint_labels(
-    parts: Parts,
-    pattern: tuple[int, ...],
-    parameters: Parameters,
-    specification: Specification,
-    rule: Any,
-    form: Callable[[Array], Array],
-) -> Array:
-    """Return `form` of what decides on classes (n, C) or labels (n, L) given the views of a pattern."""
-    z, about = posterior_scores(parts, pattern, parameters, specification)
-    return form(rule.decisions(z, about.covariance))
 
 
 def predictions(model: Joint, samples: Samples, client: Where, form: Any = np.asarray, name: str = "decision") -> Any:

@@ -11,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, AxisLabels, Block, DataSource, Grid
+from dlatent.arrays import Array, AxisLabels, DataSource, Grid
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
+from dlatent.fitted.features import KnownFeatures, cells_named
 from dlatent.fitted.fit import INITIAL_MEAN
-from dlatent.fitted.grid import cells_named
 from dlatent.fitted.linear import JointGaussian
 from dlatent.fitted.parts import ViewLabels
 from dlatent.fitted.target_values import as_array
 from dlatent.fitted.targets import EncodedTargets
 from dlatent.fitted.view_heads import ViewHeads
 from dlatent.gaussian.head import JointRowsRequest, LabelledRows, block_labelled_joint
-from dlatent.gaussian.likelihood import JointRequest, PartsFunction, block_results, block_view_means, of_view
+from dlatent.gaussian.likelihood import JointRequest, PartsFunction, block_view_means, of_view, placed_results
 from dlatent.gaussian.moments import representable
 from dlatent.gaussian.specification import Specification, View
 from dlatent.gaussian.view_heads import PairedRowsRequest, block_paired_rows, fraction_of_pairs, joined, view_heads
@@ -31,7 +31,7 @@ from dlatent.gaussian.views import Arrangement, count_empty_views
 from dlatent.models.aligned import plain_rows
 from dlatent.models.callbacks import shown
 from dlatent.models.initial import far_shift, views_in_spreads
-from dlatent.models.inputs import KnownFeatures, Names, Pairing, Rows, TargetsLike, Views
+from dlatent.models.inputs import Names, Pairing, Rows, TargetsLike, Views
 from dlatent.models.joint_views import joined_rows, named, without_labels
 from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import RowsRun, map_rows
@@ -319,17 +319,13 @@ def deliver(
 
     grids: dict[str | None, Grid | None] = {name: each.labels.grid for name, each in sources.items()}
     with connect(source, client=local, cache_bytes=0) as session, shown(session, "joint rows"), cells_named(grids):
-        session.deliver(Pass(_placed_results, request, name="joint rows"), placed)
+        session.deliver(Pass(placed_results, request, name="joint rows"), placed)
 
 
 def row_places(model: Joint, samples: JointSamples) -> dict[str, tuple[str, Table]]:
     """The coordinates of joint samples: their rows in each view of the model."""
     places = enumerate(name for name in samples.sources if name in view_names(model))
     return {f"row_{name}": ("sample", samples.table[:, at]) for at, name in places}
-
-
-def _placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Array], ...]:
-    return tuple((block.start, rows) for rows in block_results(block, request))
 
 
 def _numbers(model: Joint, samples: JointSamples) -> list[int]:

@@ -16,8 +16,6 @@ from math import comb
 import numpy as np
 import scipy.linalg as la
 import scipy.sparse as sp
-from sklearn import config_context
-from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from dlatent.arrays import Array, Features
 from dlatent.containers import refuse_mask
@@ -62,6 +60,7 @@ class Kernel:
             return _checked(self.function(x, y), (x.shape[0], y.shape[0]))
         if self.shift is not None:
             return products_about([x], [y], self.shift)
+        from sklearn import config_context  # a second of imports that unpacking a fitted model has no need of
         from sklearn.metrics.pairwise import pairwise_kernels
 
         if self.name == "rbf":
@@ -125,6 +124,8 @@ def products_about(x: Sequence[Features], y: Sequence[Features], shift: Array) -
     memory twice.
     """
     if any(isinstance(part, sp.csr_array) for part in (*x, *y)):
+        from sklearn.utils.extmath import safe_sparse_dot
+
         if shift.any():
             x, y = [_about(part, shift) for part in x], [_about(part, shift) for part in y]
         wide = [[safe_sparse_dot(_wide(a), _wide(b).T, dense_output=True) for b in y] for a in x]
@@ -154,6 +155,8 @@ def _moved_into(rows: Array, parts: Sequence[Features], columns: slice, shift: A
 
 def squared_norms(x: Features) -> Array:
     """‖x‖² of each row (n,), in float64."""
+    from sklearn.utils.extmath import row_norms
+
     return np.asarray(row_norms(_wide(x), squared=True))
 
 

@@ -132,7 +132,7 @@ def test_what_is_kept_is_bounded(fitted, client, tmp_path, monkeypatch):
     expected = one_by_one(fitted.transform)
     lines(reads)
     cap = sum(block.nbytes for block in map_of(fitted).rows[:2])
-    monkeypatch.setattr("dlatent.models.map_rows.cache_share", lambda memory: cap)
+    monkeypatch.setattr("dlatent.fitted.row_work.cache_share", lambda memory: cap)
     assert np.array_equal(fitted.transform(source(OTHERS, NEW), client=client), expected)
     read = lines(reads)
     assert len(read) == 2 * len({process for process, _ in read}) + 2 * (len(NEW) - 1)

@@ -195,3 +195,13 @@ def interpolated(rows: Features, reference: Reference) -> Array:
     barycentric = weights(rows, samples[indices.ravel()], order, reference.k, reference.regularisation)
     total: Any = weight_matrix(indices, barycentric, samples.shape[0]) @ reference.values
     return np.asarray(total.toarray() if isinstance(total, sp.csr_array) else total)
+
+
+def interpolated_rows(features: Features, _targets: Any, reference: Reference) -> Array:
+    """`interpolated` as a function of rows."""
+    return interpolated(features, reference)
+
+
+def reconstructed_rows(features: Features, _targets: Any, first: Reference, second: Reference) -> Array:
+    """Rows of another view, interpolated at the places that the first reference gives."""
+    return interpolated(interpolated(features, first), second)
