@@ -100,7 +100,7 @@ def skip_foreign_members(app: Sphinx, what: str, name: str, member: Any, skip: b
 def hyperparameters(
     app: Sphinx, what: str, name: str, member: Any, options: Any, arguments: str | None, returns: str | None
 ) -> tuple[str, None] | None:
-    """What a class takes, as Python says it; autodoc would look at `__new__`, which takes anything so as to refuse it."""
+    """What a class takes, as Python says it; autodoc looks at `__new__`, which takes anything so as to refuse it."""
     if what != "class" or arguments != "(*args, **params)":
         return None
     given = inspect.signature(member).parameters.values()

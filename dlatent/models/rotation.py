@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from dlatent.arrays import Array
+from dlatent.containers import precision_of
 from dlatent.errors import DataError
 from dlatent.fitted.grid import row_coordinates, spread_all, unstacked_rows
 from dlatent.fitted.linear import Linear
@@ -16,7 +17,6 @@ from dlatent.gaussian.canonical import Rotated, oblimin, promax, quartimax, vari
 from dlatent.models.hyperparameters import Rotation
 from dlatent.models.inputs import ScoresLike
 from dlatent.models.linear import latent
-from dlatent.models.map_rows import precision_of
 from dlatent.models.model import Model
 from dlatent.models.row_methods import score_axes
 
