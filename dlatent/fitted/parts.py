@@ -172,6 +172,8 @@ class Targets:
     mean: Array = stored("target", name="target_mean")
     rank_loadings_covariance: Array | None = stored("target_rank", "component_pair", default=None)
     head: EstimatedHead | EstimatedStack | None = part(default=None)
+    name: str | None = attribute(default=None)
+    attrs: dict[str, Any] | None = attribute(default=None)
 
     @classmethod
     def of(cls, encoding: TargetEncoding, parameters: Parameters, view: slice) -> Targets:
@@ -187,6 +189,8 @@ class Targets:
             encoding.rotation @ loadings,
             encoding.decode(mean),
             parameters.covariance_of(view),
+            name=encoding.name,
+            attrs=dict(encoding.attrs),
         )
 
     @property

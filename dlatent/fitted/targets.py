@@ -7,8 +7,8 @@ is isotropic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ RANK_TOLERANCE = 1e-12
 class TargetEncoding:
     """How targets y (L outputs) become the second view: (y − centre) · rotation, of L' columns.
 
-    `classes` are the labels of a class model in the order of the one-of-C columns; `names` label the outputs.
+    `classes` are the labels of a class model in the order of the one-of-C columns; `names` label the outputs.  `name`
+    and `attrs` are those of the column or DataArray that the targets came in.
     """
 
     kind: str
@@ -48,6 +49,8 @@ class TargetEncoding:
     rotation: Array
     names: npt.NDArray[Any]
     classes: npt.NDArray[Any] | None
+    name: str | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:

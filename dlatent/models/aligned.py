@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import xarray as xr
 
 from dlatent.arrays import AxisLabels
 from dlatent.containers import printable
 from dlatent.errors import DataError
-from dlatent.fitted.grid import stacked_rows
+from dlatent.fitted.grid import plain_attributes, stacked_rows
 from dlatent.models.labelled import coordinate, index_of, require_decoded
 
 
@@ -44,6 +45,15 @@ def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") ->
     if not isinstance(values, xr.DataArray):
         return values
     return values.values if values.chunks is None else values.data  # of which chunks may be masked
+
+
+def name_of(values: Any) -> tuple[str | None, dict[str, Any]]:
+    """The name of a DataArray or a column of pandas, and its attributes that JSON can hold; of others nothing."""
+    if isinstance(values, xr.DataArray):
+        # xarray calls a Dask array without a name of its own by its token.
+        name = None if values.name == getattr(values.data, "name", None) else values.name
+        return (None if name is None else str(name)), plain_attributes(values.attrs)
+    return (values.name if isinstance(values, pd.Series) and isinstance(values.name, str) else None), {}
 
 
 def _stacked_values(values: xr.DataArray, stacked: Mapping[str, npt.NDArray[Any]], what: str) -> Any:

@@ -16,7 +16,7 @@ from dlatent.fitted.linear import FeatureNoise, Linear, LinearGaussian, SharedNo
 from dlatent.fitted.parts import Labels, Targets
 from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
 from dlatent.gaussian.specification import Specification, View
-from dlatent.models.aligned import plain_rows
+from dlatent.models.aligned import name_of, plain_rows
 from dlatent.models.hyperparameters import COUNT
 from dlatent.models.inputs import CellWeights, Data, Mask, SampleDims, SampleWeight, TargetsLike
 from dlatent.models.labelled import open_input
@@ -225,7 +225,8 @@ def encoded_targets(
     """The targets of so many samples, whose data have these labels."""
     values, mask = plain_rows(y, labels), plain_rows(labelled, labels, "truth values")
     check_dropped_rows(values, samples, labels)
-    return encode_targets(values, samples, kind, mask=mask, holes=holes)
+    encoded, (name, attrs) = encode_targets(values, samples, kind, mask=mask, holes=holes), name_of(y)
+    return replace(encoded, encoding=replace(encoded.encoding, name=name, attrs=attrs))
 
 
 def fitted_table(task: FitTask, solution: Solution) -> LinearGaussian:

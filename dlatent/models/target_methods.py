@@ -179,12 +179,16 @@ def predict(
 
 def predicted(targets: Targets, means: Any) -> Rows:
     """Classes from their log-probabilities, 0/1 from log-odds, or numbers as they are; in their kind, Dask arrays stay
-    lazy."""
+    lazy, and a DataArray has the name and the attributes that the targets had."""
     if targets.classes:
-        return labels_of(np.asarray(targets.names), means.argmax(axis=-1))
-    if targets.kind == "multilabel":
-        return cast(Rows, (means > 0.0).astype(np.int64))
-    return cast(Rows, means[..., 0] if means.shape[-1] == 1 else means)
+        values: Any = labels_of(np.asarray(targets.names), means.argmax(axis=-1))
+    elif targets.kind == "multilabel":
+        values = (means > 0.0).astype(np.int64)
+    else:
+        values = means[..., 0] if means.shape[-1] == 1 else means
+    if not isinstance(values, xr.DataArray):
+        return cast(Rows, values)
+    return values.rename(targets.name or values.name).assign_attrs(targets.attrs or {})
 
 
 def labels_of(names: npt.NDArray[Any], codes: Any) -> Rows:

@@ -779,3 +779,28 @@ def test_pictures_name_features_by_their_dates():
     assert "2001-01-30" in [tick.get_text() for tick in ticks]
     assert plot.imputation(model, BY_DAY, 2).get_ylabel() == "time 2001-02-01"
     pyplot.close("all")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_predictions_have_the_name_and_the_attributes_of_the_targets(lazy, tmp_path):
+    nino = (X.isel(lat=0, lon=0, drop=True) * 2.0).rename("nino").assign_attrs(units="K", scales=np.array([1.0, 2.0]))
+    nino = nino.chunk() if lazy else nino
+    data = X.chunk({"time": 8}) if lazy else X
+    model = SupervisedPPCA(2).fit(X, nino, dim="time")
+    model.save(tmp_path / "model.zarr")
+    for each in (model, load(tmp_path / "model.zarr")):
+        found = each.predict(data)
+        assert found.name == "nino"
+        assert found.attrs == {
+            "units": "K",
+            "long_name": "temperature",
+            "valid_range": [0.0, 9.0],
+            "scales": [1.0, 2.0],
+        }
+    phase = xr.DataArray(LABELS[:T] % 2, dims="time", name="phase")
+    assert SupervisedPPCA(2).fit(X, phase, dim="time").predict(X).name == "phase"
+    assert SupervisedPPCA(2).fit(X, pd.Series(phase.values, name="phase"), dim="time").predict(X).name == "phase"
+    unnamed = SupervisedPPCA(2).fit(X, nino.values, dim="time").predict(X)
+    assert (unnamed.name, unnamed.attrs) == ("outputs", {})
+    unnamed = SupervisedPPCA(2).fit(X, nino.rename(None).drop_attrs(), dim="time").predict(X)
+    assert (unnamed.name, unnamed.attrs) == ("outputs", {})
