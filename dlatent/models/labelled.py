@@ -17,6 +17,7 @@ from dlatent.fitted.cells import coslat, features_of, without_masks
 from dlatent.fitted.grid import (
     flattened,
     grid_of,
+    plain_attributes,
     require_grid,
     row_coordinates,
     spread,
@@ -27,7 +28,7 @@ from dlatent.models.inputs import CellWeights, Data, PathLike, Rows, SampleDims
 from dlatent.stores.location import is_place, local_path, place_text
 from dlatent.stores.open import open_data
 from dlatent.stores.places import read_places
-from dlatent.stores.schema import dimension
+from dlatent.stores.schema import Variable, dimension
 
 ROW_RESULTS = ("component", "target")
 """Dimensions of results that have a row for each sample."""
@@ -285,6 +286,19 @@ def plain_labels(labels: Any) -> npt.NDArray[Any]:
 def coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
     """The labels along a dimension; None where it has none."""
     return np.array(data.coords[dim].values) if dim in data.coords else None
+
+
+def stored_coordinates(like: Unwrapped, taken: tuple[str, ...]) -> dict[str, Variable]:
+    """The coordinates along the samples, with their attributes, as a store of results takes them beside the names that
+    are taken; none where samples lie over several dimensions, which are one there."""
+    if like.original is None or like.lead > 1:
+        return {}
+    return {
+        str(name): Variable((str(each.dims[0]),), np.asarray(each.values), plain_attributes(each.attrs))
+        for name, each in row_coordinates(like.original).items()
+        if name not in taken and not {" ", "/"} & {*str(name)}
+        if each.dtype.kind in "biufMU" or all(isinstance(value, str) for value in each.values.tolist())
+    }
 
 
 def index_of(values: Any) -> npt.NDArray[Any] | None:

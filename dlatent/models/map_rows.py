@@ -3,9 +3,10 @@ store."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +17,17 @@ from dlatent.containers import in_precision, precision_of
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.fitted.features import KnownFeatures, cells_named
+from dlatent.fitted.grid import units
 from dlatent.fitted.row_work import GraphFilter, RowWork, cached_function, check_chunk, in_data_units, without_targets
 from dlatent.fitted.rows import RowFunction, compares
 from dlatent.models.callbacks import shown
 from dlatent.models.checkpoints import rows_checkpoint
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows
-from dlatent.models.labelled import source_of, unwrap, wrap_rows
+from dlatent.models.labelled import source_of, stored_coordinates, unwrap, wrap_rows
 from dlatent.stores.lazy import has_sparse_chunks, is_dask_array, refuse_encoded
 from dlatent.stores.location import local_path, place_text
 from dlatent.stores.places import require_apart
-
-if TYPE_CHECKING:
-    pass
-
+from dlatent.stores.schema import Variable
 
 LIKE_DATA = ("scores", "imputed", "imputed_variance", "reconstructed", "reconstruction")
 """Results that have the precision of the data, where that is single; all is computed in double precision."""
@@ -86,12 +85,14 @@ def map_rows(
     targets: Array | None = None,
     graph: GraphLike = None,
     graph_filter: GraphFilter | None = None,
+    attrs: Mapping[str, Any] | None = None,
 ) -> Rows | str:
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
     second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
-    their units; `targets` (N, L') encoded; `graph` and `graph_filter`, where something goes over edges.
+    their units; `targets` (N, L') encoded; `graph` and `graph_filter`, where something goes over edges; `attrs` of the
+    array in a store, where they are not those of the grid.
     Returns: an array of the input's kind, or the path of the written store.
     """
     out = run.out
@@ -128,8 +129,10 @@ def map_rows(
         require_apart(out, source, edges, features.place)
     work = RowWork(function, features.without_labels(), graph_filter=graph_filter if edges else None)
     if out is not None:
+        coordinates = stored_coordinates(like, (name, columns))
+        attrs = units(grid, power) if attrs is None and grid is not None else attrs
         with cells_named({None: features.grid}):
-            return _into_store(source, work, targets, edges, out, columns, names, name, run)
+            return _into_store(source, work, targets, edges, out, columns, names, name, run, coordinates, attrs)
     local = "serial" if source.in_memory else run.client
     dtype = precision_of(source) if name in LIKE_DATA else np.float64
     values: Array = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)), dtype)
@@ -166,14 +169,17 @@ def _into_store(
     names: npt.NDArray[Any] | None,
     name: str,
     run: RowsRun,
+    along_samples: Mapping[str, Variable],
+    attrs: Mapping[str, Any] | None,
 ) -> str:
     from dlatent.stores.sinks import RowSink  # Zarr, which arrays do not need
 
     labels = source.labels
     dims = (labels.dims[0], columns)
-    coordinates = {columns: _numbered(names) if names is not None else np.zeros(1, dtype=np.int64)}
+    coordinates: dict[str, Any] = {columns: np.zeros(1, dtype=np.int64) if names is None else names}
     if labels.samples is not None:
         coordinates[dims[0]] = labels.samples
+    coordinates |= along_samples
     shape = (source.shape[0], 1 if names is None else len(names))
     starts = [block.start for block in source.blocks]
     create = partial(
@@ -185,6 +191,7 @@ def _into_store(
         dims=dims,
         coordinates=coordinates,
         name=name,
+        attributes=attrs,
         overwrite=run.overwrite,
     )
     data = {"data": source, "targets": targets, "graph": graph}

@@ -84,14 +84,14 @@ def scored(
     """Scores of the factors, by `rows` or as posterior means."""
     scores = function(model._rows.scores if rows is None else rows, score_axes(model))
     names = model._model.component
-    values = mapped(model, X, scores, "scores", "component", names, run=run, targets=targets, **graph)
-    grid = model._known_features().grid
-    if isinstance(values, xr.DataArray) and grid is not None:
+    grid, attrs = model._known_features().grid, {}
+    if grid is not None:
         in_units = not getattr(model, "whiten", True) and model._model.units is None and "units" in grid.attrs
         about = grid.attrs.get("long_name", grid.name)
-        values.attrs = {"long_name": f"scores of {about}"} if about else {}
-        values.attrs |= {"units": grid.attrs["units"]} if in_units else {}
-    return values
+        attrs = {"long_name": f"scores of {about}"} if about else {}
+        attrs |= {"units": grid.attrs["units"]} if in_units else {}
+    values = mapped(model, X, scores, "scores", "component", names, run=run, targets=targets, attrs=attrs, **graph)
+    return values.assign_attrs(attrs) if isinstance(values, xr.DataArray) else values
 
 
 def score_axes(model: Model[Linear]) -> Array | None:

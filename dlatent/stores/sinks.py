@@ -32,6 +32,7 @@ from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_wr
 from dlatent.stores.documents import store_at
 from dlatent.stores.location import Place
 from dlatent.stores.nodes import ZarrRows, open_node
+from dlatent.stores.schema import Variable
 
 CHUNK_BYTES = 4 * 2**20
 """Wanted size of a chunk of rows; it becomes smaller where blocks are."""
@@ -75,25 +76,31 @@ class RowSink(Unfinished):
         starts: Sequence[int],
         dtype: npt.DTypeLike = np.float64,
         dims: tuple[str, str] = ("sample", "component"),
-        coordinates: Mapping[str, npt.NDArray[Any]] | None = None,
+        coordinates: Mapping[str, npt.NDArray[Any] | Variable] | None = None,
         name: str = "scores",
+        attributes: Mapping[str, Any] | None = None,
         overwrite: bool = False,
     ) -> RowSink:
         """Begin a store with one array, invisible until `finish`.
 
         Parameters: `path` or URL of the store; `shape` (samples, columns); `starts`, first rows of the blocks that
-        will be written; `dims`, names of the two dimensions; `coordinates`, vectors by name of dimension.
+        will be written; `dims`, names of the two dimensions; `coordinates`, vectors by name of dimension, and variables
+        over the dimensions by other names; `attributes` of the array.
         Returns: the sink. Errors: StoreError where the path is taken.
         """
         element = np.dtype(dtype)
         row_chunk = choose_row_chunk(starts, shape[0], shape[1] * element.itemsize)
         with begun(path, kind=name, overwrite=overwrite) as store:
             root, chunks = store.root(), (row_chunk, shape[1])
-            new_array(root, name, shape, element, chunks, dims=dims, attributes=ALL_WRITTEN)
+            others = " ".join(each for each in coordinates or {} if each not in dims)  # as xarray and CF name them
+            about = {**(attributes or {}), **ALL_WRITTEN, **({"coordinates": others} if others else {})}
+            new_array(root, name, shape, element, chunks, dims=dims, attributes=about)
             if any(start % row_chunk for start in starts):
                 root.create_group(_FRAGMENTS)
-            for dim, values in (coordinates or {}).items():
-                write_array(root, dim, np.asarray(values), (max(min(len(values), CHUNK_LABELS), 1),), dims=(dim,))
+            for each, values in (coordinates or {}).items():
+                one = values if isinstance(values, Variable) else Variable((each,), np.asarray(values))
+                labels = (max(min(len(one.values), CHUNK_LABELS), 1),)
+                write_array(root, each, one.values, labels, dims=one.dims, attributes=one.attrs)
         return cls(store.target, store.location, overwrite, name, shape, element.str, row_chunk)
 
     def write(self, start: int, values: npt.NDArray[Any]) -> int:

@@ -804,3 +804,26 @@ def test_predictions_have_the_name_and_the_attributes_of_the_targets(lazy, tmp_p
     assert (unnamed.name, unnamed.attrs) == ("outputs", {})
     unnamed = SupervisedPPCA(2).fit(X, nino.rename(None).drop_attrs(), dim="time").predict(X)
     assert (unnamed.name, unnamed.attrs) == ("outputs", {})
+
+
+def test_a_store_of_results_has_the_coordinates_and_attributes_of_results_in_memory(tmp_path):
+    data = X.assign_coords(season=("time", np.where(np.arange(T) % 2, "wet", "dry"), {"long_name": "season"}))
+    data = data.assign_coords({"two words": ("time", np.arange(T))})
+    data["time"].attrs["long_name"] = "day"
+    model = PPCA(2, missing="nan").fit(data, dim="time")
+    found = xr.open_zarr(model.transform(data, out=tmp_path / "scores.zarr"))["scores"].load()
+    expected = model.transform(data).drop_vars("two words")
+    assert set(found.coords) == {"time", "month", "season", "component"}
+    for name in found.coords:
+        np.testing.assert_array_equal(found[name].values.astype(expected[name].dtype), expected[name].values)
+        assert found[name].attrs == expected[name].attrs
+    assert {name: found.attrs[name] for name in expected.attrs} == expected.attrs
+    assert expected.attrs["long_name"] == "scores of temperature"
+    np.testing.assert_array_equal(found.values, expected.values)
+    filled = xr.open_zarr(model.impute(data, out=tmp_path / "filled.zarr"))["imputed"]
+    assert filled.attrs["units"] == "K"
+    assert set(filled["season"].values) == {"wet", "dry"}
+    again = PPCA(1).fit(str(tmp_path / "scores.zarr"))
+    np.testing.assert_array_equal(again.mean_, PPCA(1).fit(expected.values).mean_)
+    members = xr.concat([data, data + 1.0], dim="member")
+    assert set(xr.open_zarr(model.transform(members, out=tmp_path / "both.zarr")).coords) == {"component"}
