@@ -31,6 +31,8 @@ Take: TypeAlias = Callable[[Any], None]
 """Gets the values of a result in the place of the caller."""
 Build: TypeAlias = Callable[[Layout], TaskGraph]
 """Makes the graph of a pass for the places where the groups lie now."""
+LEAST = 2**20
+"""Bytes of memory below which a number was meant in another unit."""
 HERE = "here"
 """The home of all groups of this process."""
 
@@ -158,8 +160,8 @@ class Workers:
     driver_memory : int or str, optional
         Memory of the driver; None: what this process may use.
     bandwidth : float or str, optional
-        What each gets in a second from the store and from other workers, in bytes or as a text such as "200MB".  With
-        it a plan has a duration.
+        What each gets in a second from the store and from other workers, in bytes or as a text such as "200MB" or
+        "200MB/s".  With it a plan has a duration.
     price : float, optional
         What one costs for an hour, in any currency.
     pause : float, default 0.8
@@ -193,16 +195,31 @@ class Workers:
         Raises
         ------
         ValueError
-            Where a value is not above 0, or a text is no size.
+            Where a value is not above 0, memory less than a MiB, or a text no size.
         """
-        limit = int(parse_bytes(self.memory))
-        driver = memory() if self.driver_memory is None else int(parse_bytes(self.driver_memory))
-        bandwidth = None if self.bandwidth is None else float(parse_bytes(self.bandwidth))
+        limit = int(self._bytes("memory", self.memory))
+        driver = memory() if self.driver_memory is None else int(self._bytes("driver_memory", self.driver_memory))
+        rate = self.bandwidth.removesuffix("/s") if isinstance(self.bandwidth, str) else self.bandwidth
+        bandwidth = None if rate is None else self._bytes("bandwidth", rate)
         values = {"number": self.number, "threads": self.threads, "memory": limit, "driver_memory": driver}
         for name, value in {**values, "pause": self.pause, "bandwidth": bandwidth, "price": self.price}.items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} of Workers must be above 0; got {getattr(self, name)!r}")
+        for name, size in (("memory", limit), ("driver_memory", driver)):
+            if size is not None and size < LEAST:
+                said = f"{name} of Workers is {getattr(self, name)!r}, which is {size} bytes"
+                raise ValueError(f"{said}; give a text such as '8GiB'")
         return Resources("cluster", self.number, self.threads, limit, cache_share(limit), driver, bandwidth, self.price)
+
+    @staticmethod
+    def _bytes(name: str, value: float | str) -> float:
+        """A size in bytes.  Errors: ValueError, with the name of the argument."""
+        try:
+            return float(parse_bytes(value))
+        except (ValueError, AttributeError):
+            raise ValueError(
+                f"{name} of Workers is {value!r}; give bytes, or a text such as '8GiB' or '200MB'"
+            ) from None
 
 
 class Planned(InProcess):

@@ -96,6 +96,12 @@ def test_without_a_bandwidth_there_is_no_duration_and_without_a_price_none(given
     assert "price" not in str(plan)
 
 
+def test_a_bandwidth_may_say_that_it_is_one_of_seconds() -> None:
+    plain, said = (Workers(4, "8GB", bandwidth=bandwidth).resources() for bandwidth in ("200MB", "200MB/s"))
+    assert plain == said
+    assert said.bandwidth == 2e8
+
+
 def test_one_worker_moves_nothing(given: Any) -> None:
     model, data, _ = given["krylov"]
     assert model.plan(*data, client=Workers(1, "1GiB", bandwidth="1MB")).duration.moving == 0
@@ -115,7 +121,10 @@ def test_memory_is_that_of_the_workers_and_of_their_driver(given: Any) -> None:
     ("wrong", "said"),
     [
         ({"number": 0}, "number of Workers must be above 0; got 0"),
-        ({"memory": "many"}, "many"),
+        ({"memory": "many"}, "memory of Workers is 'many'; give bytes, or a text such as '8GiB'"),
+        ({"memory": 8}, "memory of Workers is 8, which is 8 bytes; give a text such as '8GiB'"),
+        ({"driver_memory": "16B"}, "driver_memory of Workers is '16B', which is 16 bytes"),
+        ({"bandwidth": "200MB/min"}, "bandwidth of Workers is '200MB/min'"),
         ({"threads": -1}, "threads of Workers"),
         ({"bandwidth": "0MB"}, "bandwidth of Workers must be above 0; got '0MB'"),
         ({"price": 0.0}, "price of Workers"),
