@@ -15,11 +15,21 @@ from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.models.model import BaseEstimator, NotFittedError, TransformerMixin
+from dlatent.models.other_names import refuse_keywords
 from dlatent.models.ppca import PPCA
 from dlatent.models.task import FitRun
 
 
-class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class _Named(BaseEstimator):
+    """A base whose `__new__` hides the signature of no constructor."""
+
+    def __new__(cls, *args: Any, **params: Any) -> Self:
+        """Refuse keywords of scikit-learn's imputers by what to use in their place."""
+        refuse_keywords(cls, params)
+        return super().__new__(cls)
+
+
+class Imputer(OneToOneFeatureMixin, TransformerMixin, _Named):  # type: ignore[misc]
     """Fills in missing entries (NaN), each by its mean given the observed ones of its row.
 
     It is `impute` of a model as a transformer, so that the next step of a pipeline gets whole rows.

@@ -24,7 +24,7 @@ from dlatent.models import PUBLIC
 from dlatent.models.docstrings import name_methods
 from dlatent.models.hyperparameters import ZeroRows, declared, model, parameter
 from dlatent.models.inputs import PathLike, Seed
-from dlatent.models.other_names import refuse_keywords
+from dlatent.models.other_names import refuse_keywords, refuse_parameters
 from dlatent.models.scikit_callbacks import CallbackSupportMixin, with_scikit_callbacks
 from dlatent.models.table import ONLY_DENSE
 from dlatent.models.task import FitTask
@@ -116,6 +116,26 @@ class Estimator(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         """Refuse keywords of scikit-learn's estimators by what to use in their place."""
         refuse_keywords(cls, params)
         return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set hyperparameters.
+
+        Parameters
+        ----------
+        **params : any
+            Values by name.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For names that the model has not.
+        """
+        refuse_parameters(type(self), params)
+        return super().set_params(**params)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
         """Return the text that Python shows."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 IGNORED = "leave it out: data are never changed"
+BY_MODEL = "leave it out: a missing entry gets its mean given the others of its row, by the model Imputer(PPCA(…))"
 BY_SOLVER = "leave it out: solver='krylov' goes on until tol is met"
 KEYWORDS = {
     "svd_solver": "solver says how the maximum is found; 'auto' takes the cheapest",
@@ -29,6 +31,10 @@ KEYWORDS = {
     "reg_covar": "noise_floor is the smallest noise variance, and noise_prior keeps it from falling",
     "init_params": "n_init says from how many starts the best is taken",
     "method": "the standard method is the only one",
+    "strategy": BY_MODEL,
+    "fill_value": BY_MODEL,
+    "add_indicator": "leave it out: numpy.isnan(X) says which entries are missing",
+    "keep_empty_features": "leave it out: all features are kept",
     "neighbors_algorithm": "neighbors is 'exact' or 'approximate'",
 }
 """By a keyword that a model has not, what says the same here."""
@@ -46,11 +52,27 @@ WORDS: dict[tuple[str, object], str] = {
 """By the name of a hyperparameter and a word that it does not take, what is meant here."""
 
 
+def hint(cls: Any, name: str) -> str:
+    """What to use in the place of a keyword that a class has not; nothing where it has it, or nobody knows."""
+    known = cls._get_param_names()
+    if name.partition("__")[0] in known:
+        return ""
+    near = get_close_matches(name, known, n=1, cutoff=0.75)
+    return KEYWORDS.get(name) or (f"did you mean {near[0]}?" if near else "")
+
+
 def refuse_keywords(cls: type, given: Iterable[str]) -> None:
-    """Refuse keywords that scikit-learn has, and a class has not.  Errors: TypeError, with what to use here."""
+    """Refuse keywords that scikit-learn or a slip has, and a class has not.  Errors: TypeError, with what to use."""
     for name in given:
-        if name in KEYWORDS and not hasattr(cls, name):
-            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}: {KEYWORDS[name]}")
+        if said := hint(cls, name):
+            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}: {said}")
+
+
+def refuse_parameters(cls: type, given: Iterable[str]) -> None:
+    """The same for `set_params`, which scikit-learn has raise ValueError."""
+    for name in given:
+        if said := hint(cls, name):
+            raise ValueError(f"Invalid parameter {name!r} for estimator {cls.__name__}: {said}")
 
 
 def advice(name: str, value: Any) -> str:

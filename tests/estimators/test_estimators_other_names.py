@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -11,6 +12,7 @@ import warnings
 import numpy as np
 import pytest
 import sklearn.decomposition
+import sklearn.impute
 import sklearn.manifold
 import sklearn.mixture
 from estimator_cases import X
@@ -20,6 +22,7 @@ from dlatent import (
     PPCA,
     DataError,
     FactorAnalysis,
+    Imputer,
     KernelPPCA,
     LocallyLinearEmbedding,
     NoiseFloorWarning,
@@ -32,6 +35,7 @@ THEIRS = {
     KernelPPCA: sklearn.decomposition.KernelPCA,
     LocallyLinearEmbedding: sklearn.manifold.LocallyLinearEmbedding,
     PPCAMixture: sklearn.mixture.GaussianMixture,
+    Imputer: sklearn.impute.SimpleImputer,
 }
 WITHOUT_ANOTHER = {
     FactorAnalysis: {"noise_variance_init"},
@@ -57,6 +61,38 @@ def test_a_hint_names_what_the_class_has():
         FactorAnalysis(2, whiten=True)
     assert PPCA(2, whiten=True).whiten
     assert pickle.loads(pickle.dumps(PPCA(2, whiten=True))).whiten
+
+
+@pytest.mark.parametrize("ours", [cls for cls in THEIRS if cls is not Imputer], ids=lambda cls: cls.__name__)
+def test_a_keyword_that_is_set_says_what_to_use(ours):
+    known = inspect.signature(ours).parameters
+    for name in inspect.signature(THEIRS[ours]).parameters.keys() - known.keys() - WITHOUT_ANOTHER.get(ours, set()):
+        with pytest.raises(ValueError, match=rf"^Invalid parameter '{name}' for estimator {ours.__name__}: \w"):
+            ours().set_params(**{name: None})
+
+
+@pytest.mark.parametrize(
+    ("cls", "slip", "meant"),
+    [
+        (PPCA, "n_component", "n_components"),
+        (PPCAMixture, "n_mixture", "n_mixtures"),
+        (Imputer, "estimater", "estimator"),
+    ],
+)
+def test_a_slip_is_told_what_was_meant(cls, slip, meant):
+    said = re.escape(f"'{slip}': did you mean {meant}?")
+    with pytest.raises(TypeError, match=said):
+        cls(**{slip: 3})
+    with pytest.raises(TypeError, match="'colour'$"):
+        cls(colour=3)
+
+
+def test_a_slip_is_told_what_was_meant_where_it_is_set():
+    with pytest.raises(ValueError, match=r"'n_component' for estimator PPCA: did you mean n_components\?$"):
+        PPCA().set_params(n_component=3)
+    with pytest.raises(ValueError, match="Valid parameters are"):
+        PPCA().set_params(colour=3)
+    assert Imputer(PPCA()).set_params(estimator__n_components=3).estimator.n_components == 3
 
 
 @pytest.mark.parametrize(
