@@ -50,14 +50,14 @@ def fitted_mixture(task: FitTask, solution: Solution) -> Mixture:
 class PPCAMixture(Model[Mixture]):
     r"""A mixture of probabilistic PCA, or of factor analysers.
 
+    Every sample comes from one of M = `n_mixtures` clusters (`n_components` of scikit-learn's `GaussianMixture`), each
+    with a subspace of its own, of K = `n_components` directions; which cluster is not known.
+
     .. math:: c \sim \pi, \qquad x = W_c z + \mu_c + \varepsilon, \qquad z \sim N(0, I_K), \quad
         \varepsilon \sim N(0, \Psi_c)
 
-    Every sample comes from one of M components, each with a subspace of its own; which one is not known.  Ψ_c is σ_c²I
-    or, with `noise="diagonal"`, a noise variance for each feature.
-
-    A maximum is a local one: the likelihood of a mixture has several, and more starts find better ones.  One component
-    is fitted as PPCA, or factor analysis.
+    Ψ_c is σ_c²I or, with `noise="diagonal"`, a noise variance for each feature.  A maximum is a local one: more starts
+    find better ones.  One component is fitted as PPCA, or factor analysis.
 
     References
     ----------
