@@ -26,6 +26,8 @@ FALL = 1e-7
 NOTHING = 1e-7
 """Length of a component, as a part of the longest one's, that is zero up to rounding: the root of a difference."""
 
+SHOWN = 5
+"""Features that are named."""
 CONSTANT = 1e-12
 """Spread, as a part of the mean, below which a feature is constant up to rounding."""
 
@@ -103,6 +105,18 @@ def _feature(specification: Specification, number: int) -> str:
     return f"feature {number - at.start}{of_view}"
 
 
+def _says_nothing(specification: Specification, constant: list[int], features: int) -> str:
+    """Advice on features with these numbers, which do not vary."""
+    names = [_feature(specification, number) for number in constant[:SHOWN]]
+    if len(constant) == 1:
+        return f"{names[0]} has one value wherever it is observed, and its noise variance is at its floor: drop it"
+    listed = ", ".join(name.removeprefix("feature ") for name in names) + ", …" * (len(constant) > SHOWN)
+    return (
+        f"{len(constant)} of {features} features ({listed}) have one value wherever they are observed, and their noise "
+        "variances are at their floors: drop them"
+    )
+
+
 def at_floors(parameters: Parameters, specification: Specification) -> tuple[bool, ...]:
     """Whether each noise variance is at its floor."""
     if specification.fixed:
@@ -171,11 +185,7 @@ def advise(
     said = [] if converged else [unfinished(history)]
     constant = _constant(specification, variances, parameters.mean)
     if constant.any():
-        said.append(
-            f"data: {_feature(specification, int(np.flatnonzero(constant)[0]))} has one value wherever it is observed, "
-            f"and so have {int(constant.sum())} of {len(constant)} features; their noise variance is at its floor, and "
-            "they say nothing: drop them"
-        )
+        said.append("data: " + _says_nothing(specification, np.flatnonzero(constant).tolist(), len(constant)))
     asked, rounding = _parts(specification, task)
     chosen = asked > rounding
     # In units of the data a component of features with small units would be none.

@@ -222,6 +222,21 @@ def test_constant_features_are_kept_and_named_in_a_warning(feature):
     np.testing.assert_allclose(np.delete(kept.communalities_, feature), without.communalities_, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("constant", "said"),
+    [
+        ([4], "^feature 4 has one value"),
+        ([0, 4], r"^2 of 9 features \(0, 4\) have one value"),
+        ([0, 1, 2, 3, 4, 5], r"^6 of 9 features \(0, 1, 2, 3, 4, …\) have one value"),
+    ],
+)
+def test_constant_features_are_counted(constant, said):
+    x = X.copy()
+    x[:, constant] = 7.3
+    with pytest.warns(DataWarning, match=said):
+        FactorAnalysis(1, prior="ml").fit(x)
+
+
 def test_routes():
     assert fitted().plan(X).solver == "covariance"
     assert fitted().n_passes_ == 1
