@@ -95,6 +95,8 @@ def open_node(location: Place, missing_chunks: MissingChunks = "raise") -> Node:
     try:
         if (path := local_path(place)) is not None:
             put_back(path)
+            if not path.exists():  # of which a read would say that somebody else may come
+                raise FileNotFoundError(place)
         else:
             filesystem_at(place)  # which says what is no such place
         # Checked from the first document on, as reads of it are tried again where a server is busy.

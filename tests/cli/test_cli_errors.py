@@ -76,7 +76,7 @@ def test_bad_data_and_stores_leave_nothing(run, store: Path, model: Path, tmp_pa
     for words, text in (
         (["ingest", bad / "nan.npy", out], "nan"),
         (["ingest", bad / "absent.csv", out], "absent.csv does not exist"),
-        (["plan", "ppca", bad / "absent", "-k", "1"], "does not exist"),
+        (["plan", "ppca", bad / "absent", "-k", "1"], "is there); check the path"),
         (["fit", "ppca", bad / "nothing.txt", "-k", "1", "-o", out], "dlatent ingest"),
         (["fit", "ppca", store, "-k", "10", "-o", out], "at most 9"),
         (["fit", "ppca", model, "-k", "1", "-o", out], "saved result and no data"),

@@ -274,7 +274,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "text": (lambda _: DENSE.astype(str), "expected real"),
     "complex sparse": (lambda _: MATRIX.astype(complex), "Complex data not supported: scipy"),
     "unknown chunks": (lambda _: (x := da.from_array(DENSE, chunks=5))[x[:, 0] > 0], r"compute_chunk_sizes\(\)"),
-    "nothing there": (lambda tmp: tmp / "no" / "where", "does not exist"),
+    "nothing there": (lambda tmp: tmp / "no" / "where", r"where does not exist \(.* is there\); check the path"),
     "an empty directory": (lambda tmp: tmp, "no Zarr store"),
     "a file": (lambda _: __file__, "dlatent ingest"),
     "unknown protocol": (lambda _: "nonsense://x", "Protocol not known: nonsense"),
