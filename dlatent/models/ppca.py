@@ -27,7 +27,7 @@ from dlatent.models.hyperparameters import (
     parameter,
 )
 from dlatent.models.inputs import Mask, SampleWeight, TargetsLike
-from dlatent.models.linear import COUNTED, MANY, NUMBER, SUPPORTED
+from dlatent.models.linear import COUNTED, MANY, NUMBER
 from dlatent.models.table import table_task, warmed, weighted, with_targets
 from dlatent.models.task import FitTask
 from dlatent.solvers.costs import FULL_EIGEN
@@ -110,11 +110,13 @@ class PPCA(linear.LinearModel):
             COUNT_OR_RULE.or_none(),
             'int, float, {"auto", "mle", "bic"} or None',
             "K, the number of latent variables, or how to choose it; less than the number of samples, and at most that "
-            f"of features.  {SUPPORTED}  Of complete data with at most {FULL_EIGEN:,} features, more than {ENOUGH} "
-            'times as many samples and no direction without variance it is the same as "mle".  Of complete data it can '
-            "be chosen from all eigenvalues of their covariance, too: a fraction of the variance above 0 and below 1 "
-            'takes the fewest components that explain more; with more samples than features "mle" takes the largest '
-            'evidence (Minka), "bic" the smallest `bic`.  None takes as many as there can be.',
+            'of features.  "auto" keeps those that the data support.  Of complete data with at most '
+            f"{FULL_EIGEN:,} features, more than {ENOUGH} times as many samples and no direction without variance it "
+            'is the same as "mle", which may keep nearly all; else, of at most 50, or 20 with missing entries, it '
+            'keeps those that automatic relevance determination leaves on, as with `prior="ard"`.  Of complete data '
+            "it can be chosen from all eigenvalues of their covariance, too: a fraction of the variance above 0 and "
+            'below 1 takes the fewest components that explain more; with more samples than features "mle" takes the '
+            'largest evidence (Minka), "bic" the smallest `bic`.  None takes as many as there can be.',
             option="components",
             letter="k",
             short="K",
