@@ -83,7 +83,7 @@ def test_a_slip_is_told_what_was_meant(cls, slip, meant):
     said = re.escape(f"'{slip}': did you mean {meant}?")
     with pytest.raises(TypeError, match=said):
         cls(**{slip: 3})
-    with pytest.raises(TypeError, match="'colour'$"):
+    with pytest.raises(TypeError, match=r"'colour'$"):
         cls(colour=3)
 
 
