@@ -179,7 +179,8 @@ def _of_worker(address: str, one: Mapping[str, Any], clock: tuple[float, float])
     if one["can_hang"]:
         (name,) = NO_HANGS
         what = "runs Dask's profiler on Python 3.11, which can make it hang for ever"
-        yield Finding(address, what, f"set DASK_{name.upper().replace('.', '__')}=False where it starts")
+        there, here = f"DASK_{name.upper().replace('.', '__')}=False", f"dask.config.set({{{name!r}: False}})"
+        yield Finding(address, what, f"set {there} where it starts, or call {here} before a LocalCluster is made")
     if one["blas_threads"] > 1:
         what = f"lets BLAS use {one['blas_threads']} threads beside {one['threads']} of Dask; fits hold it to one"
         names = "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1"

@@ -185,6 +185,7 @@ def test_workers_that_may_together_use_more_than_there_is(ill: dict[str, Any]) -
 def test_a_profiler_that_can_hang(ill: dict[str, Any]) -> None:
     (one,) = [one for what, one in said(ill, "plain").items() if "profiler" in what]
     assert one["mend"].startswith("set DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False")
+    assert "dask.config.set({'distributed.worker.profile.enabled': False}) before a LocalCluster" in one["mend"]
     assert one["wrong"]
 
 

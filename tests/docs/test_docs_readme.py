@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -14,6 +15,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+
+from dlatent.engine.machine import NO_HANGS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -47,6 +50,11 @@ def test_its_commands_run_one_after_the_other(tmp_path: Path) -> None:
     )
     assert np.mean(guessed == true) > 0.9
     assert matplotlib.image.imread(tmp_path / "scores.png").std() > 0.1
+
+
+def test_its_cluster_is_one_that_doctor_finds_right() -> None:
+    settings = re.search(r"dask\.config\.set\((\{.*?\})\)", README.partition("## On a cluster")[2])[1]
+    assert ast.literal_eval(settings).items() >= NO_HANGS.items()
 
 
 def test_its_pictures_and_pages_are_there() -> None:
