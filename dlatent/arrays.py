@@ -198,6 +198,12 @@ class DataSource:
     places: tuple[str, ...] = field(default=(), repr=False, compare=False)
     graphs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """What it is, and how large; labels may be many."""
+        size = " × ".join(f"{length:,} {dim}" for dim, length in zip(self.labels.dims, self.shape, strict=True))
+        stored = "" if self.nnz is None else f", {self.nnz:,} stored entries"
+        return f"<DataSource: {self.description}, {size}, {self.dtype}{stored}>"
+
     @property
     def nbytes(self) -> int:
         """Bytes of all loaded blocks together."""
@@ -260,7 +266,7 @@ class Graph:
     samples: int
     entries: int
     rows: GraphRows = field(repr=False)
-    key: Hashable
+    key: Hashable = field(repr=False)
     description: str = "graph"
     in_memory: bool = False
     notes: tuple[str, ...] = ()

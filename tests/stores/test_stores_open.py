@@ -21,7 +21,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlatent import open_data
+from dlatent import open_data, open_graph
 from dlatent.arrays import BlockSource, DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores import lazy
@@ -392,3 +392,20 @@ def test_arrays_are_fitted_without_zarr() -> None:
     zarr_is_there, modules = done.stdout.split()
     assert zarr_is_there == "False"
     assert int(modules) <= 12
+
+
+def test_sources_and_graphs_say_what_they_are_without_their_labels(tmp_path: Path) -> None:
+    place = tmp_path / "data.zarr"
+    names = np.arange(len(DENSE)) + 1000
+    xr.DataArray(DENSE, dims=("row", "gene"), coords={"row": names}).to_dataset(name="x").to_zarr(
+        place, consolidated=False
+    )
+    rows, columns = DENSE.shape
+    source = open_data(place)
+    assert repr(source) == f"<DataSource: {source.description}, {rows:,} row × {columns} gene, {DENSE.dtype}>"
+    assert str(place) in repr(source)
+    stored = sp.csr_array(DENSE)
+    assert repr(open_data(stored)).endswith(
+        f"{rows:,} sample × {columns} feature, {DENSE.dtype}, {stored.nnz:,} stored entries>"
+    )
+    assert "key" not in repr(open_graph(sp.csr_array(np.eye(3)[::-1])))
