@@ -180,8 +180,9 @@ def advise(
     at_floor: tuple[bool, ...],
     *,
     converged: bool,
+    sizes: Array | None = None,
 ) -> tuple[str, ...]:
-    """One sentence for each thing a user should know, beginning with its kind."""
+    """One sentence for each thing a user should know, beginning with its kind; `sizes` as in `make_solution`."""
     said = [] if converged else [unfinished(history)]
     constant = _constant(specification, variances, parameters.mean)
     if constant.any():
@@ -217,7 +218,8 @@ def advise(
             f"precision: the features' noise variance {parameters.noise_variance[worst]:.3g} is a difference of sums "
             f"near {variances[worst]:.3g} and keeps few digits; {help_} or use fewer components"
         )
-    return (*said, *_exaggerations(parameters, specification, variances))
+    beyond = np.zeros(len(specification.views)) if sizes is None else sizes - specification.sizes
+    return (*said, *_exaggerations(parameters, specification, variances, beyond))
 
 
 def lost_digits(solution: Solution, shift: Array) -> tuple[str, ...]:
@@ -244,8 +246,9 @@ def lost_digits(solution: Solution, shift: Array) -> tuple[str, ...]:
     return ()
 
 
-def _exaggerations(parameters: Parameters, specification: Specification, variances: Array) -> list[str]:
-    """Views to which the model gives much more variance than their data have.
+def _exaggerations(parameters: Parameters, specification: Specification, variances: Array, beyond: Array) -> list[str]:
+    """Views to which the model gives much more variance than their data have, those of features `beyond` the
+    specification too, which have noise alone.
 
     Samples that have every view are many numbers each, and where they are few a component may be for them alone: it
     is next to nothing in one view, and what it is in another only they say.
@@ -256,7 +259,8 @@ def _exaggerations(parameters: Parameters, specification: Specification, varianc
     per_feature = (parameters.loadings**2).sum(axis=1) + specification.per_feature(parameters.noise_variance)
     views = zip(specification.views, specification.slices, specification.noise_slices, strict=True)
     for number, (view, at, noise) in enumerate(views):
-        ratio = float(per_feature[at].sum() / (groups[noise] @ variances[noise]))
+        given = per_feature[at].sum() + beyond[number] * parameters.noise_variance[noise][0]
+        ratio = float(given / ((groups[noise] + beyond[number]) @ variances[noise]))
         if (number,) in specification.patterns and ratio > EXAGGERATED:
             said.append(
                 f"misfit: the model gives the {view.name} {ratio:.3g} times the variance that the data have, so that "
@@ -305,11 +309,13 @@ def make_solution(
     *,
     converged: bool,
     checked: float | None = None,
+    sizes: Array | None = None,
 ) -> Solution:
-    """The solution of a fit, in canonical form, with advice; `counts` are the samples of each pattern."""
+    """The solution of a fit, in canonical form, with advice; `counts` are the samples of each pattern, `sizes` the
+    features of each view, where the specification does not count all of them; the others have noise alone."""
     at_floor = at_floors(parameters, specification)
     value = history[-1].log_likelihood
-    advice = advise(parameters, specification, history, task, variances, at_floor, converged=converged)
+    advice = advise(parameters, specification, history, task, variances, at_floor, converged=converged, sizes=sizes)
     seen = tuple(zip(specification.patterns, counts, strict=True))
     samples = tuple(
         int(sum(count for pattern, count in seen if view in pattern)) for view in range(len(specification.views))

@@ -10,7 +10,15 @@ from scipy.stats import multivariate_normal
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 
-from dlatent import PPCA, ConvergenceWarning, FactorAnalysis, NoiseFloorWarning, PrecisionWarning, SupervisedPPCA
+from dlatent import (
+    PPCA,
+    ConvergenceWarning,
+    FactorAnalysis,
+    MisfitWarning,
+    NoiseFloorWarning,
+    PrecisionWarning,
+    SupervisedPPCA,
+)
 from tests.fitted import encoding_of
 from tests.one_solver import only_solver
 from tests.simulators import documents, first_of_each, simulate
@@ -234,3 +242,15 @@ def test_the_likelihood_of_a_rough_fit_is_that_of_its_parameters(seed):
     y[rng.random(200) < 0.7] = np.nan
     model = SupervisedPPCA(3, tol=1e-2, solver="krylov").fit(x, y)
     assert model.log_likelihood_ == pytest.approx(np.sum(model.score_samples(x, y)), rel=1e-13)
+
+
+@pytest.mark.parametrize("solver", ["gram", "krylov", "covariance"])
+def test_few_labelled_rows_of_many_features_are_no_misfit(solver):
+    """Features outside of what the components span have noise, which counts as variance that the model gives."""
+    rng = np.random.default_rng(0)
+    x = 3.0 * rng.normal(size=(60, 2)) @ rng.normal(size=(2, 300)) + rng.normal(size=(60, 300))
+    y = np.where(np.arange(60) < 12, (x[:, 0] > 0.0).astype(int), -1)
+    model, said = caught(lambda: SupervisedPPCA(2, solver=solver).fit(x, y))
+    given = np.sum(model.components_**2) + 300 * model.noise_variance_
+    assert given == pytest.approx(x.var(axis=0).sum(), rel=0.1)
+    assert not [warning for warning in said if warning.category is MisfitWarning]

@@ -88,7 +88,9 @@ class LandmarksSolver(Solver):
         floored = state.specification.resized((specification.n_components, *specification.sizes[1:]))
         variances, history = state.variances(), tuple(state.history)
         counts = [part.samples for part in moments.patterns]
-        solution = make_solution(spanned.parameters, floored, history, task, variances, counts, converged=converged)
+        solution = make_solution(
+            spanned.parameters, floored, history, task, variances, counts, converged=converged, sizes=state.sizes()
+        )
         mean, rows = mean[:width], kernel_features(task).rows_in_memory(inside.landmarks)
         offset, length = spanned.span.T @ mean, float(mean @ mean)
         weights = spanned.combinations, offset, inside.root @ mean

@@ -117,6 +117,7 @@ def finished(
         state.counts,
         converged=converged and state.warm is not None and state.warm.converged,
         checked=checked,
+        sizes=state.sizes(),
     )
 
 

@@ -201,6 +201,10 @@ class SubspaceFit(Generic[S]):
         sizes, patterns = self.space.ranks, self.specification.patterns
         return view_variances(centred(self.space.moments(self.specification), sizes, patterns), sizes, patterns)
 
+    def sizes(self) -> Array:
+        """Features of each view, also those outside of a specification that counts combinations of samples."""
+        return np.asarray(self.space.ranks + self.space.moments(self.specification).spare_size)
+
     def solve(self, *, thorough: bool = False) -> float:
         """Solve the model inside the subspace and write a line of history; the log-likelihood."""
         ranks, moments = self.space.ranks, self.space.moments(self.specification)
