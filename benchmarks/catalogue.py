@@ -59,6 +59,7 @@ CASES: dict[str, Case] = {
         planner.CASE,
         rivals.RIVALS,
         rivals.HOLES_CASE,
+        rivals.VIEWS_CASE,
         comparison.TALL,
         comparison.WIDE,
         comparison.TEXT,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 matplotlib.use("agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogFormatter
 
 
 def bars(values: Mapping[str, float], path: Path, title: str, unit: str) -> Path:
@@ -63,13 +64,19 @@ def growing(
     *,
     linear: bool = True,
 ) -> Path:
-    """Two numbers against a size, on logarithmic axes; the first where it is `linear` not.  A line for each name."""
+    """Two numbers against a size, on logarithmic axes; the first where it is `linear` not.
+
+    A line for each name, a thick one for dlatent.
+    """
     figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
     for name, (places, *values) in lines.items():
         for panel, own in zip(panels, values, strict=True):
-            panel.plot(places, own, label=name, marker="o", markersize=4)
+            panel.plot(places, own, label=name, marker="o", markersize=4, linewidth=2.5 if "dlatent" in name else 1)
     for panel, up in zip(panels, ups, strict=True):
         panel.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
+        panel.xaxis.set_major_formatter("{x:,.0f}")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         panel.spines[["top", "right"]].set_visible(False)
     if linear:
         panels[0].set(yscale="linear", ylim=(0.0, None))

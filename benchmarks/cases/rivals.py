@@ -1,4 +1,4 @@
-"""rivals and rivals-holes: seconds and memory of dlatent and of what people use instead, as the samples grow.
+"""rivals, -holes and -views: seconds and memory of dlatent and of what people use instead, as the samples grow.
 
 Seconds are from the store to the fitted model, loading included, and memory is that of all processes.
 """
@@ -17,7 +17,11 @@ from benchmarks.stored import STORE
 from benchmarks.table import MIB, grouped, largest, markdown, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
-SIZES = {"rivals": (25_000, 100_000, 400_000, 1_600_000), "rivals-holes": (5_000, 20_000, 80_000, 320_000)}
+SIZES = {
+    "rivals": (25_000, 100_000, 400_000, 1_600_000),
+    "rivals-holes": (5_000, 20_000, 80_000, 320_000),
+    "rivals-views": (1_000, 4_000, 16_000, 64_000),
+}
 FEATURES, COMPONENTS, HIDDEN = 250, 10, 0.2
 METHODS = "benchmarks.methods"
 PATIENCE = 300.0
@@ -38,7 +42,11 @@ HOLES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "ppca-rs": ("of_missing:ppca_rs", {}, ("ppca_rs",)),
     "ppca": ("of_missing:ppca_package", {"complete": True}, ("ppca",)),
 }
-CONTESTS = {"rivals": COMPLETE, "rivals-holes": HOLES}
+VIEWS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    "dlatent, two workers": ("of_halves:dlatent", {}, ()),
+    "MOFA-FLEX": ("of_halves:mofaflex", {}, ("mofaflex",)),
+}
+CONTESTS = {"rivals": COMPLETE, "rivals-holes": HOLES, "rivals-views": VIEWS}
 
 
 def _sizes(case: str, scale: float) -> list[int]:
@@ -55,6 +63,11 @@ def prepare_holes(folder: Path, scale: float) -> Row:
     return _prepare(folder, "rivals-holes", scale)
 
 
+def prepare_views(folder: Path, scale: float) -> Row:
+    """The same, complete and in other numbers."""
+    return _prepare(folder, "rivals-views", scale)
+
+
 def _prepare(folder: Path, case: str, scale: float) -> Row:
     variances = np.concatenate([power_law(COMPONENTS, 100.0) + 5.0, power_law(20, 4.0)])
     mean = 3.0 * np.random.default_rng(51).standard_normal(FEATURES)
@@ -62,10 +75,10 @@ def _prepare(folder: Path, case: str, scale: float) -> Row:
     for rows in _sizes(case, scale):
         place = folder / str(rows)
         place.mkdir()
-        if case == "rivals":
-            write_dense(place / STORE, model, rows, "float32", seed=53)
-        else:
+        if case == "rivals-holes":
             write_with_holes(place / STORE, model, rows, "float32", HIDDEN, 53)
+        else:
+            write_dense(place / STORE, model, rows, "float32", seed=53)
     return {"rows": _sizes(case, scale), "features": FEATURES}
 
 
@@ -126,6 +139,7 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     title = {
         "rivals": f"PCA of samples × {FEATURES} numbers (float32)",
         "rivals-holes": f"PCA of samples × {FEATURES} numbers, a fifth of them missing",
+        "rivals-views": f"factors of two views of {FEATURES // 2} features",
     }[name]
     return [growing(lines, folder / f"{name}.png", title, "samples", ("seconds", "peak memory, MiB"), linear=False)]
 
@@ -137,4 +151,8 @@ RIVALS = Case(
 HOLES_CASE = Case(
     "rivals-holes", "the same with a fifth of the entries missing, 5,000 to 320,000", f"{__name__}:prepare_holes",
     lambda scale: _tasks("rivals-holes", scale), summarise, draw=draw,
+)  # fmt: skip
+VIEWS_CASE = Case(
+    "rivals-views", "factors of two views, 1,000 to 64,000", f"{__name__}:prepare_views",
+    lambda scale: _tasks("rivals-views", scale), summarise, draw=draw,
 )  # fmt: skip
