@@ -295,6 +295,10 @@ def _mean_of_features(fitted: Any, labelled: int, task: FitTask) -> Array | None
     return mean if min(labelled, len(mean)) * len(mean) <= MOST_FEATURES else None
 
 
+NO_LABEL = frozenset({"", "nan", "na", "n/a", "none", "null", "unknown", "unlabelled", "unlabeled", "unassigned"})
+"""What others write where they know no class."""
+
+
 def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:
     """Advice on what is odd about the data and was fitted all the same; it begins with its kind."""
     if zero_rows:
@@ -302,9 +306,17 @@ def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:
             f"data: {number_of(zero_rows, 'row is', 'rows are')} all zeros, and fitted so; drop them where they stand "
             "for nothing (dlatent ingest --zero-rows drop), or see where they are with zero_rows='raise'"
         )
-    counts = None if encoded is None else encoded.class_counts
-    if encoded is not None and counts is not None and (counts == 1).any():
-        lone = encoded.encoding.names[counts == 1].tolist()
+    if encoded is None or encoded.class_counts is None:
+        return
+    counts, names = encoded.class_counts, encoded.encoding.names.tolist()
+    for name, count in zip(names, counts, strict=True):
+        if isinstance(name, str) and name.strip().lower() in NO_LABEL:
+            yield (
+                f"data: {name!r} is fitted as a class like the others, with {number_of(count, 'row')}; rows without a "
+                "label are None, NaN or -1"
+            )
+    if (counts == 1).any():
+        lone = [name for name, count in zip(names, counts, strict=True) if count == 1]
         yield (
             f"data: {len(lone)} of {len(counts)} classes have one labelled row, for example {lone[0]!r}; nothing tells "
             "their noise, so merge or unlabel them, or pass target_type='regression' if y are numbers"

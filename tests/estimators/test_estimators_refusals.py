@@ -251,6 +251,13 @@ def test_targets_that_cannot_be_used_are_refused(name, method):
         getattr(SupervisedPPCA(2), method)(X, y)
 
 
+@pytest.mark.parametrize("word", ["nan", "Unknown", ""])
+def test_a_class_that_means_no_label_is_named(word: str) -> None:
+    y = np.array(["cat", "dog", word])[np.arange(len(X)) % 3]
+    with pytest.warns(DataWarning, match=f"^{word!r} is fitted as a class like the others, with {len(X) // 3} rows"):
+        SupervisedPPCA(2).fit(X, y)
+
+
 def test_lone_classes_are_kept_and_named_in_a_warning():
     y = np.where(np.arange(N) == 4, 9, CLASSES)
     with pytest.warns(DataWarning, match="^1 of 4 classes have one labelled row, for example 9"):
