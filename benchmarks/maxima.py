@@ -17,6 +17,8 @@ from benchmarks.generate import Array
 
 FLOOR = 1e-6
 """Above the floor that models have by default, √ε, at which a likelihood of N rows is rounded by about N√ε."""
+MOST = 1e3
+"""Noise variance that no search goes beyond, in units of that of the feature."""
 LOG_2PI = np.log(2.0 * np.pi)
 
 
@@ -178,6 +180,8 @@ class _Holes:
                 self.parts.append((len(own), np.flatnonzero(mask), own.sum(axis=0), own.T @ own))
 
     def objective(self, point: Array) -> tuple[float, Array]:
+        if not np.isfinite(point).all():  # where a line search has left the numbers
+            return np.inf, np.zeros_like(point)
         edge = self.width * self.k
         loadings, mean = point[:edge].reshape(self.width, self.k), point[edge : edge + self.width]
         noise = np.exp(point[edge + self.width :])
@@ -198,9 +202,9 @@ class _Holes:
         return value / self.count, np.r_[by_loadings.ravel(), by_mean, by_noise] / self.count
 
     def climb(self, start: Array) -> float:
-        low = np.full(len(start), -np.inf)
-        low[-self.width :] = np.log(FLOOR)
-        return -_climbed(self.objective, np.maximum(start, low), opt.Bounds(low, np.inf)) * self.count + self.constant
+        low, high = np.full(len(start), -np.inf), np.full(len(start), np.inf)
+        low[-self.width :], high[-self.width :] = np.log(FLOOR), np.log(MOST)
+        return -_climbed(self.objective, np.maximum(start, low), opt.Bounds(low, high)) * self.count + self.constant
 
     def starts(self, count: int) -> Iterator[Array]:
         rng = np.random.default_rng(98)
