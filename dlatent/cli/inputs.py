@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import DataSource, Graph, Grid
+from dlatent.arrays import AxisLabels, DataSource, Graph, Grid
 from dlatent.cli import UsageError
 from dlatent.cli.arguments import add
 from dlatent.errors import DataError, StoreError, cause
@@ -98,7 +98,7 @@ def opened(arguments: argparse.Namespace, known: Grid | None = None) -> Any:
     """
     dim = getattr(arguments, "dim", None)
     if dim is not None or (known is not None and not known.plain):
-        return open_input(arguments.data, dim=dim, known=known)
+        return open_input(arguments.data, dim=dim, known=AxisLabels(grid=known))
     if isinstance(arguments.data, str):
         return open_data(arguments.data, missing_chunks=arguments.missing_chunks)
     views = dict(arguments.data)

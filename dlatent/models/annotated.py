@@ -110,7 +110,8 @@ def annotate(
     parts, sources, masks = dict(data.mod) if several else {"": data}, dict[str, DataSource](), dict[str, Any]()
     for name, part in parts.items():
         masks[name] = _mask(part, mask_var)
-        sources[name] = open_annotated(part, layer, masks[name])
+        chosen = None if masks[name] is None else np.flatnonzero(masks[name])
+        sources[name] = open_annotated(part, layer, chosen)
     samples: Any = sources if several else sources[""]
     targets = {} if y is None else {"y": _column(data.obs, y, "obs") if isinstance(y, str) else y}
     joined = {"correspondence": by_observations(data)} if several else {}

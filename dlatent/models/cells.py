@@ -58,7 +58,7 @@ def predict_cells(
         For other features, infinite values, and places outside the data.
     """
     fitted, features = self._model, self._known_features(holes=None if self._missing == "unstored" else True)
-    source = open_input(X, known=fitted.labels.known.grid)
+    source = open_input(X, known=fitted.labels.known)
     features.check(source.shape, source.labels.features)
     features.check_kind(source.sparse, source.description)
     at, of = _places("rows", rows, source.shape[0]), _places("columns", columns, source.shape[1])

@@ -14,6 +14,7 @@ import xarray as xr
 from dlatent.arrays import AxisLabels, DataSource, Grid
 from dlatent.errors import DataError, cause
 from dlatent.fitted.cells import coslat, features_of, without_masks
+from dlatent.fitted.features import names_in
 from dlatent.fitted.grid import (
     flattened,
     grid_of,
@@ -26,7 +27,7 @@ from dlatent.fitted.grid import (
 )
 from dlatent.models.inputs import CellWeights, Data, PathLike, Rows, SampleDims
 from dlatent.stores.location import is_place, local_path, place_text
-from dlatent.stores.open import open_data
+from dlatent.stores.open import open_columns, open_data
 from dlatent.stores.places import read_places
 from dlatent.stores.schema import Variable, dimension
 
@@ -50,17 +51,22 @@ class Unwrapped:
     lead: int = 1
 
 
-def unwrap(data: Any, *, dim: SampleDims = None, weights: CellWeights = None, known: Grid | None = None) -> Unwrapped:
+def unwrap(
+    data: Any, *, dim: SampleDims = None, weights: CellWeights = None, known: AxisLabels | None = None
+) -> Unwrapped:
     """Take the data out of a DataArray, a Dataset with one variable that can be meant, or a data frame; others pass.
 
     Parameters: `dim` and `weights`, of a fit: the dimensions of the samples, and weights of the cells of the others;
-    `known`, the grid of the features that a model was fitted to.  With either, a path is that of a Dataset.
+    `known`, the labels of the features that a model was fitted to.  With `dim` or a grid in `known` a path is that of a
+    Dataset.  Of an AnnData the features that the model was fitted to are taken, by their names.
     Raises DataError for a DataArray whose samples or features are not clear, a Dataset with none or several candidates,
     or a data frame of which some columns only are named by texts.
     """
     places = read_places(data)  # before xarray has loaded them
-    if is_place(data) and (dim is not None or (known is not None and not known.plain)):
+    grid, names = (None, None) if known is None else (known.grid, names_in(known.features))
+    if is_place(data) and (dim is not None or (grid is not None and not grid.plain)):
         data = _opened(data)
+    data = data if names is None else open_columns(data, names)
     data = as_frame(data)
     if isinstance(data, xr.DataTree):
         raise DataError(
@@ -68,10 +74,10 @@ def unwrap(data: Any, *, dim: SampleDims = None, weights: CellWeights = None, kn
             "tree[path]"
         )
     if isinstance(data, xr.Dataset):
-        data = _field(data, dim, known)
+        data = _field(data, dim, grid)
     if isinstance(data, xr.DataArray):
-        return replace(_unwrap_array(data, dim, weights, known), places=places)
-    _require_unlabelled(data, dim, weights, known)
+        return replace(_unwrap_array(data, dim, weights, grid), places=places)
+    _require_unlabelled(data, dim, weights, grid)
     return replace(_unwrap_frame(data), places=places) if is_frame(data) else Unwrapped(data, None, None, places)
 
 
@@ -110,7 +116,9 @@ def _unwrap_array(data: xr.DataArray, dim: SampleDims, weights: CellWeights, kno
     return _unwrapped(data, rows, grid)
 
 
-def open_input(data: Data, *, dim: SampleDims = None, weights: Any = None, known: Grid | None = None) -> DataSource:
+def open_input(
+    data: Data, *, dim: SampleDims = None, weights: Any = None, known: AxisLabels | None = None
+) -> DataSource:
     """Open any input, with the labels that xarray or the store gives it; other parameters as in `unwrap`."""
     return source_of(unwrap(data, dim=dim, weights=weights, known=known))
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, DataSource, Graph, Grid
+from dlatent.arrays import Array, AxisLabels, DataSource, Graph, Grid
 from dlatent.containers import in_precision, precision_of
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
@@ -103,7 +103,7 @@ def map_rows(
         require_writable(out, overwrite=run.overwrite, resume=checkpoint_location(out) if run.resume else None)
     elif run.resume:
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
-    like = unwrap(data, known=features.grid)
+    like = unwrap(data, known=AxisLabels(features=features.labels, grid=features.grid))
     if grid is not None and grid.scale is not None:
         function = partial(in_data_units, function=function, scale=grid.scale**power)
     wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)

@@ -41,7 +41,7 @@ def encoded(model: Model[Linear], X: Data, y: TargetsLike) -> Array | None:
         return None
     if fitted.targets is None:
         raise DataError(f"{type(model).__name__} has no targets; leave out y, or fit SupervisedPPCA")
-    source = open_input(X, known=fitted.labels.known.grid)
+    source = open_input(X, known=fitted.labels.known)
     return fitted.targets.encoding.encode(plain_rows(y, source.labels), source.shape[0], holes=model._rows.holes)
 
 
@@ -188,7 +188,7 @@ def score(
     targets = y if self._model.targets is not None else None
     each, numbers = np.asarray(score_samples(self, X, targets, client=client)).ravel(), None
     if sample_weight is not None:
-        numbers = sample_weights(sample_weight, open_input(X, known=self._model.labels.known.grid))
+        numbers = sample_weights(sample_weight, open_input(X, known=self._model.labels.known))
     return float(np.average(each, weights=numbers))
 
 

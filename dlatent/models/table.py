@@ -46,7 +46,7 @@ def opened(
     if before is None:
         return open_input(X, dim=dim, weights=weights)
     known = model._known_features()
-    source = open_input(X, known=known.grid)
+    source = open_input(X, known=model._model.labels.known)
     known.check(source.shape, source.labels.features)
     return source
 

@@ -76,7 +76,7 @@ def impute(
         labels, width = self._model.labels.views[name], rows.shape[1]
         axis = feature_axis(labels, width)
         if not every_view:
-            like = unwrap(without_labels(data[name], on), known=labels.grid)
+            like = unwrap(without_labels(data[name], on), known=labels)
             filled[name] = wrap_rows(rows, like, name="imputed", **axis)
             continue
         array = xr.DataArray(rows, dims=("sample", axis["columns"]), coords=row_places(self, samples), name="imputed")

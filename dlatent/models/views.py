@@ -76,12 +76,12 @@ def opened(
     data = named(views)
     sources: dict[str, DataSource] = {}
     for name, view in data.items():
-        grid = known[name].grid if known and name in known else None
+        labels = known.get(name) if known else None
         # Of more than two dimensions that is one of samples whose labels the views share.
-        several = isinstance(view, xr.DataArray) and view.ndim > 2 and not grid
+        several = isinstance(view, xr.DataArray) and view.ndim > 2 and not (labels and labels.grid)
         dim = on if several and isinstance(on, str) and on in view.dims else None
         try:
-            sources[name] = open_input(without_labels(view, on), dim=dim, known=grid)
+            sources[name] = open_input(without_labels(view, on), dim=dim, known=labels)
         except DataError as error:
             raise type(error)(f"view {name!r}: {error}") from error
     return data, sources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -75,9 +75,7 @@ def open_data(
         raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
     if isinstance(data, DataSource):
         return data
-    values: Any = data
-    if isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".h5ad") and os.path.isfile(data):
-        values = read_lazily(data)
+    values = _table(data)
     labels = AxisLabels() if dims is None else AxisLabels(dims)
     if isinstance(values, np.ndarray):
         source = open_numpy(values, block_bytes, labels)
@@ -96,6 +94,25 @@ def open_data(
     else:
         raise DataError(f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}; give {ACCEPTED}")
     return replace(source, places=(*read_places(data), *source.places))
+
+
+def _table(data: object) -> Any:
+    """The data, of the path of an h5ad file the AnnData."""
+    is_file = isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".h5ad") and os.path.isfile(data)
+    return read_lazily(cast(Any, data)) if is_file else data
+
+
+def open_columns(data: object, names: npt.NDArray[Any]) -> Any:
+    """The columns of an AnnData, or of an h5ad file, that have these names, in their order; all else as it is, and an
+    AnnData that lacks some of them, or whose names repeat."""
+    table = _table(data)
+    if not is_annotated(table):
+        return data
+    own = [str(name) for name in table.var_names]
+    places = {name: place for place, name in enumerate(own)}
+    if len(places) < len(own) or any(name not in places for name in names):
+        return data
+    return open_annotated(table, columns=None if own == list(names) else np.array([places[name] for name in names]))
 
 
 def _as_array(data: Any) -> npt.NDArray[Any]:
@@ -123,16 +140,16 @@ def read_lazily(path: str | os.PathLike[str]) -> Any:
 def open_annotated(
     data: Any,
     layer: str | None = None,
-    mask: npt.NDArray[np.bool_] | None = None,
+    columns: npt.NDArray[np.intp] | None = None,
     *,
     block_bytes: int | None = None,
 ) -> DataSource:
-    """The matrix `X` or a layer, or the columns of it in a mask, with the names of rows and columns and the matrices of
-    `obsp`; of a file it is read piece by piece.
+    """The matrix `X` or a layer, or some columns of it by position, with the names of rows and columns and the matrices
+    of `obsp`; of a file it is read piece by piece.
 
     Errors: DataError where there is no such matrix.
     """
-    rows, columns = (np.array([str(name) for name in names]) for names in (data.obs_names, data.var_names))
+    rows, names = (np.array([str(name) for name in names]) for names in (data.obs_names, data.var_names))
     graphs = getattr(data, "obsp", None)
     if getattr(data, "isbacked", False) and not data.is_view:
         data = read_lazily(data.filename)
@@ -144,10 +161,10 @@ def open_annotated(
         matrix = _plain(matrix) if sp.issparse(matrix) else matrix
     if matrix is None:
         raise DataError(f"the AnnData has no X; name one of its layers {sorted(data.layers)}, as adata.layers[name]")
-    if mask is not None:
-        matrix, columns = _plain(matrix)[:, np.flatnonzero(mask)], columns[mask]
+    if columns is not None:
+        matrix, names = _plain(matrix)[:, columns], names[columns]
     source = open_data(matrix, block_bytes=block_bytes)
-    return replace(source, labels=AxisLabels(samples=rows, features=columns), graphs=graphs)
+    return replace(source, labels=AxisLabels(samples=rows, features=names), graphs=graphs)
 
 
 def _plain(matrix: Any) -> Any:

@@ -101,6 +101,32 @@ def test_a_layer_and_some_of_the_variables(mask_var):
     assert adata.uns["log"]["params"].get("mask_var") == named
 
 
+@pytest.mark.parametrize("form", ["memory", "backed", "lazy", "h5ad"])
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_rows_of_the_fitted_genes_are_taken_by_name(form, kind, tmp_path):
+    matrix, plain = COUNTS if kind == "dense" else sp.csr_matrix(COUNTS), PPCA(2).fit(COUNTS[:, VARIABLE])
+    data = in_form(form, matrix, tmp_path)
+    model = annotate(cells(matrix), PPCA(2))
+    for name in ("transform", "score_samples"):
+        expected = getattr(plain, name)(COUNTS[:, VARIABLE])
+        np.testing.assert_allclose(getattr(model, name)(data), expected, rtol=1e-4, atol=1e-5)
+    if kind == "dense":
+        found = PPCA(2, missing="nan").fit(cells()[:, VARIABLE]).predict_cells(data, rows=[3, 7], columns=[1, 2])
+        assert found["mean"].values.tolist() == [COUNTS[3, 2], COUNTS[7, 3]]
+
+
+def test_genes_in_another_order_of_some_of_the_cells_are_those_of_the_fit():
+    holes = COUNTS.astype(np.float64)
+    holes[::4, 2] = np.nan
+    model, chosen = annotate(cells(holes), PPCA(2, missing="nan")), np.arange(N)[5:40:3]
+    expected = PPCA(2, missing="nan").fit(holes[:, VARIABLE]).impute(holes[chosen][:, VARIABLE])
+    other = cells(holes)[chosen, ::-1]
+    np.testing.assert_allclose(model.impute(other), expected, rtol=1e-9)
+    frame = model.set_output(transform="pandas").impute(other.copy())
+    assert frame.columns.tolist() == [f"gene{i}" for i in np.flatnonzero(VARIABLE)]
+    np.testing.assert_allclose(frame, expected, rtol=1e-9)
+
+
 def test_all_variables_are_fitted_where_nobody_has_chosen_some():
     adata = cells()
     del adata.var["highly_variable"]
@@ -207,6 +233,11 @@ def test_numbers_and_several_labels_are_predicted():
     assert not {"two", "marks"} & {*adata.obs}
 
 
+def repeated(adata):
+    adata.var_names = ["gene0", "gene0", *adata.var_names[2:]]
+    return adata
+
+
 REFUSED = {
     "no AnnData": (lambda: annotate(COUNTS, PPCA(2)), "annotate takes an AnnData or a MuData, not a ndarray"),
     "no layer": (lambda: annotate(cells(), PPCA(2), layer="raw"), r"no layer 'raw'; it has \['log'\]"),
@@ -215,7 +246,8 @@ REFUSED = {
     "targets lost": (lambda: annotate(cells(), SupervisedPPCA(2), y="kind", key="kind"), "give another key"),
     "no graph": (lambda: annotate(cells(), GraphPPCA(2), graph="connectivities"), "'connectivities', .*obsp has none"),
     "no X": (lambda: PPCA(2).fit(anndata.AnnData(shape=(4, 3))), "the AnnData has no X"),
-    "other genes": (lambda: PPCA(2).fit(cells()).transform(cells()[:, ::-1]), "must be in the same order"),
+    "fewer genes": (lambda: PPCA(2).fit(cells()).transform(cells()[:, 1:]), r"yet now missing:\n- gene0"),
+    "repeated genes": (lambda: PPCA(2).fit(cells()).transform(repeated(cells())), r"yet now missing:\n- gene1"),
 }
 
 

@@ -26,6 +26,7 @@ from dlatent import (
     load,
     select_n_components,
 )
+from dlatent.arrays import AxisLabels
 from dlatent.errors import DataError
 from dlatent.fitted.cells import features_of
 from dlatent.fitted.grid import flattened, grid_of, spread
@@ -511,7 +512,7 @@ def test_spread_leads_back(order, mask, lazy):
     assert rows.shape == (3, good.sum())
     found = spread(xr.DataArray(rows, dims=("t", "feature")), "feature", grid)
     xr.testing.assert_equal(found.compute(), turned.compute())
-    np.testing.assert_array_equal(np.asarray(unwrap(data, known=grid).data), np.asarray(rows))
+    np.testing.assert_array_equal(np.asarray(unwrap(data, known=AxisLabels(grid=grid)).data), np.asarray(rows))
 
 
 @pytest.mark.parametrize("model", [PPCA(1), FactorAnalysis(1), PPCAMixture(1, 2), KernelPPCA(1)])
