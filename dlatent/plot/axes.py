@@ -9,6 +9,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.errors import DlatentError
+from dlatent.stores.places import is_annotated, is_multimodal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,6 +69,15 @@ def probability(name: str, value: float) -> float:
     if not 0.0 < value < 1.0:
         raise ValueError(f"{name} is {value}; expected a probability, above 0 and below 1")
     return value
+
+
+def refuse_annotated(values: Any, instead: str) -> None:
+    """Refuse an AnnData or a MuData where an array is expected, before NumPy looks into it, for ever.
+
+    Errors: TypeError.
+    """
+    if is_annotated(values) or is_multimodal(values):
+        raise TypeError(f"expected an array; got {type(values).__name__}: pass {instead}")
 
 
 def dataset_of(result: Any) -> xr.Dataset:

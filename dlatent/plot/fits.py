@@ -10,7 +10,15 @@ import xarray as xr
 from scipy.special import ndtri
 
 from dlatent.containers import plain_numbers, printable, without_mask
-from dlatent.plot.axes import axes_or_new, component_variances, dataset_of, labelled, probability, variable
+from dlatent.plot.axes import (
+    axes_or_new,
+    component_variances,
+    dataset_of,
+    labelled,
+    probability,
+    refuse_annotated,
+    variable,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -232,6 +240,8 @@ def imputation(
         Where there is no such feature, `level` is no probability, or `truth` has another shape.
     """
     width = _width(level)
+    for values in (X, truth):
+        refuse_annotated(values, "its matrix, as adata.to_df()")
     column = _feature(X, feature)
     if truth is not None and np.shape(truth) == np.shape(X):
         truth = _feature(truth, feature).values

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.containers import without_mask
-from dlatent.plot.axes import axes_or_new, labelled, probability, variable
+from dlatent.plot.axes import axes_or_new, labelled, probability, refuse_annotated, variable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,6 +154,7 @@ def score_values(result: Any) -> tuple[npt.NDArray[Any], Sequence[Any]]:
     """The scores, and the names of the components."""
     if isinstance(result, xr.Dataset):
         result = variable(result, "scores")
+    refuse_annotated(result, "its scores, as adata.obsm['X_ppca']")
     values = np.asarray(result)
     if values.ndim != 2:
         raise ValueError(f"the scores have shape {values.shape}; expected samples × components")
@@ -164,6 +165,7 @@ def score_values(result: Any) -> tuple[npt.NDArray[Any], Sequence[Any]]:
 
 def _checked(labels: Any, rows: int) -> list[Any]:
     """The labels, with None for NaN."""
+    refuse_annotated(labels, "one of its columns, as adata.obs['type']")
     plain = without_mask(labels) if isinstance(labels, np.ma.MaskedArray) else labels
     values = np.asarray(plain, dtype=object)
     if values.shape != (rows,):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+import anndata
 import numpy as np
 import pandas as pd
 import pytest
@@ -103,6 +104,27 @@ def test_one_component_by_label() -> None:
         plot.scores_by_label(scores, labels, 2)
     with pytest.raises(ValueError, match="give one for each"):
         plot.scores_by_label(scores, labels[:3])
+
+
+def test_annotated_data_are_no_array_of_scores(model) -> None:
+    adata, scores = anndata.AnnData(np.ones((4, 3), dtype=np.float32)), np.ones((4, 2))
+    for draw in (
+        plot.scores,
+        lambda given: plot.scores_by_label(given, "abab"),
+        lambda given: plot.biplot(model, given),
+    ):
+        with pytest.raises(TypeError, match=r"got AnnData: pass its scores, as adata\.obsm\['X_ppca'\]"):
+            draw(adata)
+    for draw in (plot.scores, plot.scores_by_label):
+        with pytest.raises(TypeError, match=r"pass one of its columns, as adata\.obs\['type'\]"):
+            draw(scores, labels=adata)
+    with pytest.raises(TypeError, match=r"pass its matrix, as adata\.to_df\(\)"):
+        plot.imputation(model, adata, 0)
+    mudata = pytest.importorskip("mudata", reason="mudata is not installed here")
+    with mudata.set_options(pull_on_update=False):
+        several = mudata.MuData({"rna": adata})
+    with pytest.raises(TypeError, match=r"got MuData: pass its scores"):
+        plot.scores_by_label(several, "abab", 0)
 
 
 def test_loadings_of_one_view(model) -> None:
