@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from inspect import signature
 from typing import Any, TypeVar, cast
@@ -51,7 +52,9 @@ def annotate(
     - `uns["KEY"]`: `variance`, `variance_ratio`, the likelihood and the hyperparameters.
 
     With `key="pca"` scores and variances are where `scanpy.pp.pca` has them, and `varm["PCs"]` are the loadings with
-    length 1, so that all of scanpy that reads principal components goes on from there.
+    length 1, so that all of scanpy that reads principal components goes on from there.  Scores are posterior means:
+    those of component k are (λ_k − σ²)/λ_k times scanpy's projections, with its variance λ_k, which has the divisor N
+    here and N − 1 there.
 
     Parameters
     ----------
@@ -69,7 +72,8 @@ def annotate(
     y : str or array of shape (n_obs,), optional
         Targets, for models that take them: a column of `obs`, or an array.
     key : str, optional
-        Part of the names; by default the name of the model in small letters, as "ppca".
+        Part of the names; by default the name of the model in small letters, as "ppca".  What is in `uns` under it is
+        replaced where `annotate`, or for "pca" scanpy, has put it there.
     **options : optional
         Other keywords of `fit`, as `graph="connectivities"`, the name of an entry of `obsp`.
 
@@ -81,8 +85,8 @@ def annotate(
     Raises
     ------
     DataError
-        For names that the AnnData or MuData does not have, where predictions would take the place of the targets, and
-        as `fit`.
+        For names that the AnnData or MuData does not have, targets of a model that takes none, a key under which
+        `uns` has something else or predictions would take the place of the targets, and as `fit`.
 
     Examples
     --------
@@ -104,14 +108,27 @@ def annotate(
             f"{type(model).__name__} has no scores of several views; give a model that has, as CorrespondencePPCA(20), "
             "or one of the modalities, as mdata.mod[name]"
         )
+    if y is not None and not hasattr(model, "target_type"):
+        raise DataError(
+            f"{type(model).__name__} takes no targets; leave out y, or give a model that does, as "
+            f"{'Correspondence' if several else ''}SupervisedPPCA(20)"
+        )
     key = type(model).__name__.lower() if key is None else key
+    if "/" in key:
+        raise DataError(f"key is {key!r}; files take no names with '/', give another")
+    if (
+        key != OF_SCANPY
+        and key in data.uns
+        and (not isinstance(data.uns[key], Mapping) or "model" not in data.uns[key])
+    ):
+        raise DataError(f"uns[{key!r}] is there, and annotate has not written it; give another key")
     if isinstance(y, str) and y == key:
         raise DataError(f"predictions would take the place of the targets in obs[{y!r}]; give another key")
     parts, sources, masks = dict(data.mod) if several else {"": data}, dict[str, DataSource](), dict[str, Any]()
     for name, part in parts.items():
         masks[name] = _mask(part, mask_var)
-        chosen = None if masks[name] is None else np.flatnonzero(masks[name])
-        sources[name] = open_annotated(part, layer, chosen)
+        columns = None if masks[name] is None else np.flatnonzero(masks[name])
+        sources[name] = open_annotated(part, layer, columns)
     samples: Any = sources if several else sources[""]
     targets = {} if y is None else {"y": _column(data.obs, y, "obs") if isinstance(y, str) else y}
     joined = {"correspondence": by_observations(data)} if several else {}
@@ -122,7 +139,8 @@ def annotate(
     _put_loadings(fitted, parts, masks, key)
     if hasattr(fitted, "predict"):
         _put_predictions(fitted, data, key, samples, client=client, **joined)
-    data.uns[key] = _told(model, layer, _chosen(data, mask_var) if not several else mask_var)
+    chosen = {name: column for name, part in parts.items() if isinstance(column := _chosen(part, mask_var), str)}
+    data.uns[key] = _told(model, layer, chosen if several else chosen.get(""))
     return model
 
 
@@ -166,7 +184,7 @@ def _told(model: Any, layer: str | None, mask_var: Any) -> dict[str, Any]:
     kept = {"layer": layer, "mask_var": mask_var, **model.get_params()}
     return values | {
         "model": type(model).__name__,
-        "params": {name: value for name, value in kept.items() if isinstance(value, bool | int | float | str)},
+        "params": {name: value for name, value in kept.items() if isinstance(value, bool | int | float | str | dict)},
     }
 
 

@@ -127,6 +127,18 @@ def test_genes_in_another_order_of_some_of_the_cells_are_those_of_the_fit():
     np.testing.assert_allclose(frame, expected, rtol=1e-9)
 
 
+def test_a_key_is_used_again(tmp_path):
+    cells().write_h5ad(tmp_path / "cells.h5ad")
+    adata = anndata.read_h5ad(tmp_path / "cells.h5ad")
+    adata.uns["pca"] = {"params": {"use_highly_variable": True}, "variance": np.ones(3)}
+    for key in ("pca", "ppca"):
+        annotate(adata, PPCA(3), key=key)
+        adata.write_h5ad(tmp_path / "cells.h5ad")
+        adata = anndata.read_h5ad(tmp_path / "cells.h5ad")
+        annotate(adata, PPCA(2), key=key)
+        assert adata.uns[key]["variance"].shape == (2,)
+
+
 def test_all_variables_are_fitted_where_nobody_has_chosen_some():
     adata = cells()
     del adata.var["highly_variable"]
@@ -144,6 +156,9 @@ def test_results_lie_where_scanpy_looks_for_principal_components():
     np.testing.assert_allclose(abs(ours.varm["PCs"]), abs(theirs.varm["PCs"]), atol=1e-9)
     scores, principal = ours.obsm["X_pca"], theirs.obsm["X_pca"]
     correlations = np.corrcoef(scores.T, principal.T)[:3, 3:]
+    variance = ours.uns["pca"]["variance"]
+    shrunk = (variance - ours.uns["pca"]["noise_variance"]) / variance
+    np.testing.assert_allclose(abs(scores), abs(principal) * shrunk, atol=1e-5)
     np.testing.assert_allclose(abs(correlations), np.eye(3), atol=1e-9)
     np.testing.assert_allclose(ours.uns["pca"]["variance"], theirs.uns["pca"]["variance"] * (N - 1) / N)
     np.testing.assert_allclose(ours.uns["pca"]["variance_ratio"], theirs.uns["pca"]["variance_ratio"])
@@ -238,10 +253,22 @@ def repeated(adata):
     return adata
 
 
+def neighboured():
+    adata = cells()
+    adata.uns["neighbors"] = {"connectivities_key": "connectivities", "params": {"n_neighbors": 15}}
+    return adata
+
+
 REFUSED = {
     "no AnnData": (lambda: annotate(COUNTS, PPCA(2)), "annotate takes an AnnData or a MuData, not a ndarray"),
     "no layer": (lambda: annotate(cells(), PPCA(2), layer="raw"), r"no layer 'raw'; it has \['log'\]"),
-    "no column": (lambda: annotate(cells(), PPCA(2), y="type"), "obs has no column 'type'; it has kind"),
+    "no column": (lambda: annotate(cells(), SupervisedPPCA(2), y="type"), "obs has no column 'type'; it has kind"),
+    "targets of a model without": (
+        lambda: annotate(cells(), PPCA(2), y="kind"),
+        r"PPCA takes no targets; leave out y, or give a model that does, as SupervisedPPCA\(20\)",
+    ),
+    "a key with a slash": (lambda: annotate(cells(), PPCA(2), key="a/b"), "key is 'a/b'; files take no names with '/'"),
+    "a key of others": (lambda: annotate(neighboured(), PPCA(2), key="neighbors"), r"uns\['neighbors'\] is there, and"),
     "no mask": (lambda: annotate(cells(), PPCA(2), mask_var=np.ones(3, bool)), "one truth value for each of the 9"),
     "targets lost": (lambda: annotate(cells(), SupervisedPPCA(2), y="kind", key="kind"), "give another key"),
     "no graph": (lambda: annotate(cells(), GraphPPCA(2), graph="connectivities"), "'connectivities', .*obsp has none"),

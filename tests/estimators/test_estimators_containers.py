@@ -244,6 +244,9 @@ def test_variables_are_chosen_and_classes_predicted_in_a_MuData(tmp_path: Path) 
     kinds = np.where(data.obs_names.isin(ROWS[: N // 3]), "a", "b")
     model = annotate(data, CorrespondenceSupervisedPPCA(1), y=kinds, key="joint")
     assert model.components_["rna"].shape == (1, 3)
+    assert data.uns["joint"]["params"]["mask_var"] == {"rna": "highly_variable"}
+    with pytest.raises(DataError, match=r"takes no targets; .*as CorrespondenceSupervisedPPCA"):
+        annotate(data, CorrespondencePPCA(1), y=kinds)
     np.testing.assert_array_equal(data["rna"].varm["joint_loadings"][chosen], model.components_["rna"].T)
     assert not data["rna"].varm["joint_loadings"][~chosen].any()
     parts = {"rna": PARTS["rna"].loc[:, chosen], "protein": PARTS["protein"].iloc[order]}
