@@ -135,7 +135,8 @@ class AxisLabels:
 
     `origin` is None where the samples lie as they came; `grid` is None where the input is not of xarray; `index` are
     the names of the rows of a data frame, which nothing but what comes beside the data is checked by; `stacked` are the
-    labels along each of several dimensions of samples, which have become one.
+    labels along each of several dimensions of samples, which have become one; `layer` is that of an AnnData which the
+    matrix is, None for its X.
     """
 
     dims: tuple[str, str] = ("sample", "feature")
@@ -145,6 +146,7 @@ class AxisLabels:
     grid: Grid | None = None
     index: npt.NDArray[Any] | None = None
     stacked: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    layer: str | None = None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from dlatent.stores.schema import Variable
 @dataclass(frozen=True)
 class FittedView:
     """A view as it was fitted: its name, training rows (None where they are too many), its feature labels, the grid
-    that the features of an xarray input lay over, and what features are divided by before they are compared."""
+    that the features of an xarray input lay over, what features are divided by before they are compared, and the layer
+    of an AnnData."""
 
     name: str
     shape: tuple[int, int]
@@ -32,6 +33,7 @@ class FittedView:
     features: npt.NDArray[Any] | None
     grid: Grid | None = None
     units: Array | None = None
+    layer: str | None = None
 
 
 def _joined(parts: Any, dtype: Any) -> Any:
@@ -81,6 +83,7 @@ class TrainingViews:
                     "entries": int(view.rows.nnz) if isinstance(view.rows, sp.csr_array) else None,
                     "grid": None if view.grid is None else grid_attributes(view.grid),
                     "units": None if view.units is None else view.units.tolist(),
+                    "layer": view.layer,
                 }
                 for view in self.views
             ]
@@ -108,7 +111,7 @@ class TrainingViews:
             features = None if view["features"] is None else np.asarray(view["features"]).astype(view["kind"])
             grid = read_grid(values, view["grid"], of_view(number)) if view["grid"] else None
             units = None if view["units"] is None else np.array(view["units"], dtype=np.float64)
-            views.append(FittedView(view["name"], shape, rows, features, grid, units))
+            views.append(FittedView(view["name"], shape, rows, features, grid, units, view.get("layer")))
         return cls(tuple(views))
 
 

@@ -45,6 +45,7 @@ class KnownFeatures:
     dense : why sparse rows are refused, about `{data}`; nothing where they are not.
     grid : the dimensions over which the features lie, where the data of the fit were of xarray.
     place : where the model was loaded from, which results must not take; None of one that was fitted.
+    layer : of an AnnData, which the model was fitted to; None for X.
     """
 
     model: str
@@ -56,6 +57,7 @@ class KnownFeatures:
     dense: str = ""
     grid: Grid | None = None
     place: str | None = None
+    layer: str | None = None
 
     def check_kind(self, sparse: bool, data: str) -> None:
         """Refuse sparse rows of a model that takes none: what is not stored would be a zero. Errors: DataError."""

@@ -34,7 +34,8 @@ class Labels:
 
     def json_values(self) -> dict[str, Any]:
         """The dimensions, and what else a grid is."""
-        return {"dims": self.known.dims, "grid": grid_attributes(self.known.grid) if self.known.grid else None}
+        grid = grid_attributes(self.known.grid) if self.known.grid else None
+        return {"dims": self.known.dims, "grid": grid, "layer": self.known.layer}
 
     def view_sizes(self, width: int) -> tuple[int, ...]:
         """All features are one view."""
@@ -48,7 +49,8 @@ class Labels:
     def from_saved(cls, values: Values, saved: Values) -> Labels:
         """The labels that were kept as these.  Errors: StoreError."""
         grid = read_grid(values, saved["grid"]) if saved["grid"] else None
-        return cls(AxisLabels(require_dims(saved["dims"]), None, values.pop("feature", None), grid=grid))
+        dims, names = require_dims(saved["dims"]), values.pop("feature", None)
+        return cls(AxisLabels(dims, None, names, grid=grid, layer=saved.get("layer")))
 
 
 def _names(known: AxisLabels) -> dict[str, Variable]:
@@ -92,7 +94,7 @@ class ViewLabels:
         """Name, size, dimensions and grid of each view."""
         return {"views": [
             {"name": name, "size": size, "dims": labels.dims, "kind": kind_of(labels.features),
-             "grid": grid_attributes(labels.grid) if labels.grid else None}
+             "grid": grid_attributes(labels.grid) if labels.grid else None, "layer": labels.layer}
             for (name, labels), size in zip(self.views.items(), self.sizes, strict=True)
         ]}  # fmt: skip
 
@@ -117,7 +119,8 @@ class ViewLabels:
         for number, (view, at) in enumerate(zip(saved["views"], slices_of(sizes), strict=True)):
             features = names[at].astype(view["kind"]) if view["kind"] else None
             grid = read_grid(values, view["grid"], of_view(number)) if view["grid"] else None
-            views[view["name"]] = AxisLabels(require_dims(view["dims"]), None, features, grid=grid)
+            dims, layer = require_dims(view["dims"]), view.get("layer")
+            views[view["name"]] = AxisLabels(dims, None, features, grid=grid, layer=layer)
         return cls(views, tuple(sizes))
 
 

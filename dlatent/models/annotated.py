@@ -65,7 +65,8 @@ def annotate(
         A model of samples × features, as `PPCA(20)`, of a MuData one of views, as `CorrespondencePPCA(20)`; it is
         fitted.
     layer : str, optional
-        Name of the layer to be fitted, of each modality; by default `X`.
+        Name of the layer to be fitted, of each modality; by default `X`.  Methods of the fitted model take it of an
+        AnnData or an h5ad file, too.
     mask_var : str or array of bool of shape (n_vars,) or None, default "auto"
         The variables to be fitted: a column of `var`, or booleans; None for all.  "auto" is the column
         "highly_variable" where there is one, as in scanpy, else all.  Loadings of the others are 0.

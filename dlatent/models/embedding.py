@@ -76,7 +76,15 @@ def embedded(model: Any, data: Mapping[str, DataSource], table: Table, run: FitR
         units = partial(measured, client=run.client, missing=False, genotypes=model.scale == "patterson")
         seen = [units(each) if scaled else (None, ()) for each in sources]
         views = tuple(
-            FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid, own)
+            FittedView(
+                name,
+                source.shape,
+                rows_of(source),
+                source.labels.features,
+                source.labels.grid,
+                own,
+                source.labels.layer,
+            )
             for (name, source), (own, _) in zip(data.items(), seen, strict=True)
         )
         journal = None if session.journal is None else session.journal.identity

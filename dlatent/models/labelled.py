@@ -58,7 +58,7 @@ def unwrap(
 
     Parameters: `dim` and `weights`, of a fit: the dimensions of the samples, and weights of the cells of the others;
     `known`, the labels of the features that a model was fitted to.  With `dim` or a grid in `known` a path is that of a
-    Dataset.  Of an AnnData the features that the model was fitted to are taken, by their names.
+    Dataset.  Of an AnnData the features of the fit are taken, by their names, of the layer of the fit.
     Raises DataError for a DataArray whose samples or features are not clear, a Dataset with none or several candidates,
     or a data frame of which some columns only are named by texts.
     """
@@ -66,7 +66,7 @@ def unwrap(
     grid, names = (None, None) if known is None else (known.grid, names_in(known.features))
     if is_place(data) and (dim is not None or (grid is not None and not grid.plain)):
         data = _opened(data)
-    data = data if names is None else open_columns(data, names)
+    data = data if known is None or names is None else open_columns(data, names, known.layer)
     data = as_frame(data)
     if isinstance(data, xr.DataTree):
         raise DataError(

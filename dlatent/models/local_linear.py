@@ -160,6 +160,7 @@ class LocalLinearModel(Estimator[Embedding]):
             name,
             grid=known.grid,
             place=self._fitted().place,
+            layer=known.layer,
         )
 
     def _coordinates(self, view: int) -> Array:

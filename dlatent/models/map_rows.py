@@ -103,7 +103,7 @@ def map_rows(
         require_writable(out, overwrite=run.overwrite, resume=checkpoint_location(out) if run.resume else None)
     elif run.resume:
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
-    like = unwrap(data, known=AxisLabels(features=features.labels, grid=features.grid))
+    like = unwrap(data, known=AxisLabels(features=features.labels, grid=features.grid, layer=features.layer))
     if grid is not None and grid.scale is not None:
         function = partial(in_data_units, function=function, scale=grid.scale**power)
     wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)

@@ -324,8 +324,7 @@ class Model(Estimator[F_co], ABC):
 
     def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
         """The requirements on new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
-        fitted: Any = self._model
-        known = fitted.labels.known
+        known = cast(Any, self._model).labels.known
         return KnownFeatures(
             type(self).__name__,
             self.n_features_in_,
@@ -335,6 +334,7 @@ class Model(Estimator[F_co], ABC):
             dense=ONLY_DENSE if self._missing == "nan" else ONLY_DENSE_FILLED if holes else "",
             grid=known.grid,
             place=self._fit.place,
+            layer=known.layer,
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -102,17 +102,21 @@ def _table(data: object) -> Any:
     return read_lazily(cast(Any, data)) if is_file else data
 
 
-def open_columns(data: object, names: npt.NDArray[Any]) -> Any:
-    """The columns of an AnnData, or of an h5ad file, that have these names, in their order; all else as it is, and an
-    AnnData that lacks some of them, or whose names repeat."""
+def open_columns(data: object, names: npt.NDArray[Any], layer: str | None = None) -> Any:
+    """The columns of an AnnData, or of an h5ad file, that have these names, in their order, of X or a layer;
+    all columns where some lack or names repeat; all else as it is.
+
+    Errors: DataError where there is no such layer.
+    """
     table = _table(data)
     if not is_annotated(table):
         return data
     own = [str(name) for name in table.var_names]
     places = {name: place for place, name in enumerate(own)}
     if len(places) < len(own) or any(name not in places for name in names):
-        return data
-    return open_annotated(table, columns=None if own == list(names) else np.array([places[name] for name in names]))
+        return open_annotated(table, layer)
+    at = None if own == list(names) else np.array([places[name] for name in names])
+    return open_annotated(table, layer, at)
 
 
 def _as_array(data: Any) -> npt.NDArray[Any]:
@@ -164,7 +168,7 @@ def open_annotated(
     if columns is not None:
         matrix, names = _plain(matrix)[:, columns], names[columns]
     source = open_data(matrix, block_bytes=block_bytes)
-    return replace(source, labels=AxisLabels(samples=rows, features=names), graphs=graphs)
+    return replace(source, labels=AxisLabels(samples=rows, features=names, layer=layer), graphs=graphs)
 
 
 def _plain(matrix: Any) -> Any:

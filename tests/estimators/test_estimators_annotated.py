@@ -15,6 +15,7 @@ from dlatent import (
     PPCA,
     GraphPPCA,
     KernelPPCA,
+    LocallyLinearEmbedding,
     PPCAMixture,
     RelationalPPCA,
     SupervisedPPCA,
@@ -137,6 +138,33 @@ def test_a_key_is_used_again(tmp_path):
         adata = anndata.read_h5ad(tmp_path / "cells.h5ad")
         annotate(adata, PPCA(2), key=key)
         assert adata.uns[key]["variance"].shape == (2,)
+
+
+@pytest.mark.parametrize("form", ["memory", "backed", "lazy", "h5ad"])
+def test_the_layer_of_a_fit_is_that_of_its_rows(form, tmp_path):
+    data, layer = in_form(form, COUNTS, tmp_path), np.log1p(COUNTS)
+    for mask_var, inside in (("auto", VARIABLE), (None, np.ones(D, dtype=bool))):
+        model = annotate(cells(), PPCA(2), layer="log", mask_var=mask_var)
+        expected = PPCA(2).fit(layer[:, inside]).transform(layer[:, inside])
+        model.save(tmp_path / "model.zarr", overwrite=True)
+        for each in (model, load(tmp_path / "model.zarr")):
+            np.testing.assert_allclose(each.transform(data), expected, rtol=1e-4, atol=1e-6)
+    bare = anndata.AnnData(COUNTS, var=cells().var)
+    with pytest.raises(DataError, match="no layer 'log'; it has none"):
+        model.transform(bare)
+    frame = pd.DataFrame(layer, columns=cells().var_names)
+    np.testing.assert_allclose(model.transform(frame), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_embeddings_know_their_layer_too(tmp_path):
+    layer = np.log1p(COUNTS) + 1e-3 * RNG.normal(size=(N, D)).astype(np.float32)
+    adata = cells()
+    adata.layers["log"] = layer
+    model = annotate(adata, LocallyLinearEmbedding(), layer="log", mask_var=None)
+    model.save(tmp_path / "model.zarr")
+    expected = LocallyLinearEmbedding().fit(layer).transform(layer)
+    for each in (model, load(tmp_path / "model.zarr")):
+        np.testing.assert_allclose(abs(each.transform(adata)), abs(expected), atol=1e-6)
 
 
 def test_all_variables_are_fitted_where_nobody_has_chosen_some():

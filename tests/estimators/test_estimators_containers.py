@@ -236,6 +236,19 @@ def test_results_are_put_into_a_MuData(tmp_path: Path) -> None:
     assert data.uns["joint"]["variance_ratio"]["rna"].shape == (1,)
 
 
+def test_modalities_know_their_layer_and_variables(tmp_path: Path) -> None:
+    data = multimodal()
+    data.mod["rna"].var["highly_variable"] = np.arange(4) != 1
+    for part in data.mod.values():
+        part.layers["half"] = part.X / 2
+    model = annotate(data, CorrespondencePPCA(1), layer="half")
+    model.save(tmp_path / "model.zarr")
+    for each in (model, load(tmp_path / "model.zarr")):
+        np.testing.assert_allclose(each.transform(data), data.obsm["X_correspondenceppca"])
+        rna = each.transform({"rna": data.mod["rna"]})
+        np.testing.assert_allclose(rna, each.transform({"rna": PARTS["rna"].iloc[:, [0, 2, 3]] / 2}))
+
+
 def test_variables_are_chosen_and_classes_predicted_in_a_MuData(tmp_path: Path) -> None:
     order = np.random.default_rng(1).permutation(N)[: N // 2]
     data = multimodal(order)
