@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import AxisLabels, DataSource, Graph, Grid
+from dlatent.arrays import AxisLabels, DataSource, Graph
 from dlatent.cli import UsageError
 from dlatent.cli.arguments import add
 from dlatent.errors import DataError, StoreError, cause
@@ -91,14 +91,16 @@ def read_by(arguments: argparse.Namespace) -> list[str]:
     return [place for place in places if place]
 
 
-def opened(arguments: argparse.Namespace, known: Grid | None = None) -> Any:
-    """The data of a model: an open store, or one for each view by its name; `known`, the grid of a fitted model.
+def opened(arguments: argparse.Namespace, known: AxisLabels | None = None) -> Any:
+    """The data of a model: an open store, or one for each view by its name; `known`, the labels of a fitted model.
 
     Errors: UsageError for one view, or two with one name.
     """
     dim = getattr(arguments, "dim", None)
-    if dim is not None or (known is not None and not known.plain):
-        return open_input(arguments.data, dim=dim, known=AxisLabels(grid=known))
+    grid = None if known is None else known.grid
+    of_names = isinstance(arguments.data, str) and arguments.data.endswith(".h5ad")  # by which features are found
+    if dim is not None or of_names or (grid is not None and not grid.plain):
+        return open_input(arguments.data, dim=dim, known=known)
     if isinstance(arguments.data, str):
         return open_data(arguments.data, missing_chunks=arguments.missing_chunks)
     views = dict(arguments.data)

@@ -117,15 +117,15 @@ def _model(command: str, arguments: argparse.Namespace) -> Any:
     return model
 
 
-def _grid(model: Any) -> Any:
-    """The dimensions of the features that a model was fitted to, where it knows them."""
+def _known(model: Any) -> Any:
+    """The labels of the features that a model was fitted to, where it keeps them."""
     labels = getattr(model._model, "labels", None)
-    return None if labels is None else labels.known.grid
+    return None if labels is None else labels.known
 
 
 def _write_rows(command: str, arguments: argparse.Namespace, model: Any, options: dict[str, Any]) -> str:
     """Write the rows, and name their array."""
-    data = opened(arguments, _grid(model))
+    data = opened(arguments, _known(model))
     if command == "reconstruct":
         model.reconstruct(data, arguments.from_view, arguments.to_view, **options)
         return "reconstructed"
@@ -151,7 +151,7 @@ def predict(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         require_new(arguments.output, *read_by(arguments), overwrite=arguments.overwrite)
     model = _model("predict", arguments)
-    data = opened(arguments, _grid(model))
+    data = opened(arguments, _known(model))
     names = data.labels.samples
     with connected(arguments) as client:
         columns = _columns(arguments, model, data, client)

@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anndata
 import dask
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import shtab
@@ -169,6 +171,17 @@ def test_transform_writes_the_scores(run, store: Path, model: Path, tmp_path: Pa
     )
     about = run("inspect", tmp_path / "scores.zarr", "--json").json
     assert about["shape"] == [120, 2]
+
+
+def test_transform_of_an_h5ad_file_finds_the_genes_and_the_layer_of_the_fit(run, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(30, 5))
+    genes = pd.DataFrame({"highly_variable": np.arange(5) != 2}, index=[f"gene{i}" for i in range(5)])
+    adata = anndata.AnnData(values, var=genes, layers={"squares": values**2})
+    dlatent.annotate(adata, dlatent.PPCA(2), layer="squares").save(tmp_path / "m.zarr")
+    anndata.AnnData(values, var=genes, layers=adata.layers).write_h5ad(tmp_path / "cells.h5ad")
+    assert run("transform", tmp_path / "m.zarr", tmp_path / "cells.h5ad", "-o", tmp_path / "scores.zarr").status == 0
+    found = zarr.open_group(tmp_path / "scores.zarr")["scores"][:]
+    np.testing.assert_allclose(found, adata.obsm["X_ppca"], rtol=1e-9)
 
 
 def test_transform_uses_labels_where_given(run, store: Path, tmp_path: Path) -> None:
