@@ -24,6 +24,11 @@ def as_array(targets: Any) -> npt.NDArray[Any]:
 
     Raises DataError for what is none.
     """
+    if isinstance(targets, str):
+        raise DataError(
+            f"y is the text {targets!r}; give a value for each sample, as adata.obs[{targets!r}] (annotate takes the "
+            "name)"
+        )
     many = "give a label or a number for each sample, or as many numbers for each"
     if isinstance(targets, str | bytes | Mapping) or not (
         hasattr(targets, "__array__") or isinstance(targets, Iterable)

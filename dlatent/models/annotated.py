@@ -20,6 +20,7 @@ from dlatent.models.docstrings import described
 from dlatent.models.inputs import Annotated, TargetsLike
 from dlatent.models.joint_views import by_observations
 from dlatent.models.mixture import PPCAMixture
+from dlatent.models.model import Estimator
 from dlatent.models.target_methods import targets_of
 from dlatent.stores.open import open_annotated
 from dlatent.stores.places import is_annotated, is_multimodal
@@ -101,8 +102,11 @@ def annotate(
     several = is_multimodal(adata)
     if not several and not is_annotated(adata):
         raise DataError(f"annotate takes an AnnData or a MuData, not a {type(adata).__name__}")
-    if not hasattr(model, "get_params"):
-        raise DataError(f"annotate takes a model, as PPCA(20), not a {type(model).__name__}")
+    if isinstance(model, type) and issubclass(model, Estimator):
+        raise DataError(f"annotate takes a model, not its class; pass {model.__name__}(…)")
+    if not isinstance(model, Estimator):
+        kind = type(model)
+        raise DataError(f"annotate takes a model of dlatent, as PPCA(20), not a {kind.__module__}.{kind.__qualname__}")
     data, fitted = cast(Any, adata), cast(Any, model)
     if several and "correspondence" not in signature(fitted.transform).parameters:
         raise DataError(
@@ -208,6 +212,9 @@ def _mask(adata: Any, mask_var: Any) -> npt.NDArray[np.bool_] | None:
             f"mask_var has dtype {mask.dtype} and shape {mask.shape}; expected one truth value for each of the "
             f"{len(adata.var_names)} variables, or None for all of them"
         )
+    if not mask.any():
+        said = f"var[{mask_var!r}]" if isinstance(mask_var, str) else "mask_var"
+        raise DataError(f"{said} is true of no variable; give another mask_var, or None for all of them")
     return mask
 
 

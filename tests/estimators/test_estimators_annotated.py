@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from anndata.experimental import read_lazy
+from sklearn.decomposition import PCA
 
 from dlatent import (
     PPCA,
@@ -287,6 +288,12 @@ def neighboured():
     return adata
 
 
+def without_genes():
+    adata = cells()
+    adata.var["highly_variable"] = False
+    return adata
+
+
 REFUSED = {
     "no AnnData": (lambda: annotate(COUNTS, PPCA(2)), "annotate takes an AnnData or a MuData, not a ndarray"),
     "no layer": (lambda: annotate(cells(), PPCA(2), layer="raw"), r"no layer 'raw'; it has \['log'\]"),
@@ -297,6 +304,17 @@ REFUSED = {
     ),
     "a key with a slash": (lambda: annotate(cells(), PPCA(2), key="a/b"), "key is 'a/b'; files take no names with '/'"),
     "a key of others": (lambda: annotate(neighboured(), PPCA(2), key="neighbors"), r"uns\['neighbors'\] is there, and"),
+    "a class": (lambda: annotate(cells(), PPCA), r"annotate takes a model, not its class; pass PPCA\(…\)"),
+    "a model of others": (
+        lambda: annotate(cells(), PCA(2)),
+        r"a model of dlatent, as PPCA\(20\), not a sklearn.*\.PCA",
+    ),
+    "nothing chosen": (lambda: annotate(without_genes(), PPCA(2)), r"var\['highly_variable'\] is true of no variable"),
+    "nothing in a mask": (lambda: annotate(cells(), PPCA(2), mask_var=~np.ones(D, bool)), "mask_var is true of no var"),
+    "a name as targets": (
+        lambda: SupervisedPPCA(2).fit(cells(), "kind"),
+        r"y is the text 'kind'; give a value for each sample, as adata\.obs\['kind'\] \(annotate takes the name\)",
+    ),
     "no mask": (lambda: annotate(cells(), PPCA(2), mask_var=np.ones(3, bool)), "one truth value for each of the 9"),
     "targets lost": (lambda: annotate(cells(), SupervisedPPCA(2), y="kind", key="kind"), "give another key"),
     "no graph": (lambda: annotate(cells(), GraphPPCA(2), graph="connectivities"), "'connectivities', .*obsp has none"),
