@@ -117,7 +117,7 @@ class Estimator(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         refuse_keywords(cls, params)
         return super().__new__(cls)
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set hyperparameters.
 
         Parameters
