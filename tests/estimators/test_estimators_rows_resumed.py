@@ -209,7 +209,7 @@ from dlatent.stores.sinks import RowSink
 from dlatent.cli.main import main
 
 dlatent.engine.session.GROUPS_EACH = dlatent.order.SMALL_GROUP_BYTES = 1
-dlatent.cli.rows.opened = lambda asked: dlatent.open_data(asked.data, block_bytes=19_200)
+dlatent.cli.rows.opened = lambda asked, *_: dlatent.open_data(asked.data, block_bytes=19_200)
 left, write = int(sys.argv.pop(1)), RowSink.write
 
 def counted(self, start, values):
