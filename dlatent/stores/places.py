@@ -126,7 +126,8 @@ def is_annotated(data: Any) -> bool:
 
 def is_multimodal(data: Any) -> bool:
     """Whether the value behaves as a MuData."""
-    return all(hasattr(type(data), name) for name in ("mod", "obs_names", "obsm"))
+    # Of the value: `mod` is no part of the class in older versions.
+    return all(hasattr(type(data), name) for name in ("obs_names", "obsm")) and hasattr(data, "mod")
 
 
 def _relation(output: Place, place: str, asked: dict[Name, bool] | None = None) -> str | None:

@@ -784,7 +784,13 @@ def test_pictures_name_features_by_their_dates():
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_predictions_have_the_name_and_the_attributes_of_the_targets(lazy, tmp_path):
-    nino = (X.isel(lat=0, lon=0, drop=True) * 2.0).rename("nino").assign_attrs(units="K", scales=np.array([1.0, 2.0]))
+    told = {
+        "units": "K",
+        "long_name": "temperature",
+        "valid_range": np.array([0.0, 9.0]),
+        "scales": np.array([1.0, 2.0]),
+    }
+    nino = (X.isel(lat=0, lon=0, drop=True) * 2.0).rename("nino").assign_attrs(told)
     nino = nino.chunk() if lazy else nino
     data = X.chunk({"time": 8}) if lazy else X
     model = SupervisedPPCA(2).fit(X, nino, dim="time")
