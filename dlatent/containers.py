@@ -168,7 +168,7 @@ def in_precision(values: npt.NDArray[Any], dtype: npt.DTypeLike, start: int | No
     """Results of rows from `start` on (None: unknown) in the precision of the data; refuse those beyond its numbers."""
     with np.errstate(over="ignore"):
         found = np.asarray(values, dtype=dtype)
-    if np.isfinite(found).all():
+    if found.dtype == values.dtype or np.isfinite(found).all():
         return found
     beyond = np.argwhere(np.isinf(found) & np.isfinite(values))
     if len(beyond):

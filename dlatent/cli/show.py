@@ -47,8 +47,8 @@ def result(title: str, report: Mapping[str, Any], lines: Mapping[str, Any] | Non
     else:
         tables = {name: rows for name, rows in report.items() if _is_table(rows)}
         pairs(title, lines or {name: value for name, value in report.items() if name not in tables})
-        for title, rows in tables.items():
-            others = _smallest(rows) if title == "components" else []
+        for what, rows in tables.items():
+            others = _smallest(rows) if what == "components" else []
             shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
             for name, value in rows[0].items():
                 justify: Any = "left" if isinstance(value, str | list) else "right"

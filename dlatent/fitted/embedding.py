@@ -111,7 +111,7 @@ class TrainingViews:
             features = None if view["features"] is None else np.asarray(view["features"]).astype(view["kind"])
             grid = read_grid(values, view["grid"], of_view(number)) if view["grid"] else None
             units = None if view["units"] is None else np.array(view["units"], dtype=np.float64)
-            views.append(FittedView(view["name"], shape, rows, features, grid, units, view.get("layer")))
+            views.append(FittedView(view["name"], shape, rows, features, grid, units, view["layer"]))
         return cls(tuple(views))
 
 

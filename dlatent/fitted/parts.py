@@ -50,7 +50,7 @@ class Labels:
         """The labels that were kept as these.  Errors: StoreError."""
         grid = read_grid(values, saved["grid"]) if saved["grid"] else None
         dims, names = require_dims(saved["dims"]), values.pop("feature", None)
-        return cls(AxisLabels(dims, None, names, grid=grid, layer=saved.get("layer")))
+        return cls(AxisLabels(dims, None, names, grid=grid, layer=saved["layer"]))
 
 
 def _names(known: AxisLabels) -> dict[str, Variable]:
@@ -119,7 +119,7 @@ class ViewLabels:
         for number, (view, at) in enumerate(zip(saved["views"], slices_of(sizes), strict=True)):
             features = names[at].astype(view["kind"]) if view["kind"] else None
             grid = read_grid(values, view["grid"], of_view(number)) if view["grid"] else None
-            dims, layer = require_dims(view["dims"]), view.get("layer")
+            dims, layer = require_dims(view["dims"]), view["layer"]
             views[view["name"]] = AxisLabels(dims, None, features, grid=grid, layer=layer)
         return cls(views, tuple(sizes))
 

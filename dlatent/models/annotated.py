@@ -100,35 +100,9 @@ def annotate(
     (50, 2)
     """
     several = is_multimodal(adata)
-    if not several and not is_annotated(adata):
-        raise DataError(f"annotate takes an AnnData or a MuData, not a {type(adata).__name__}")
-    if isinstance(model, type) and issubclass(model, Estimator):
-        raise DataError(f"annotate takes a model, not its class; pass {model.__name__}(…)")
-    if not isinstance(model, Estimator):
-        kind = type(model)
-        raise DataError(f"annotate takes a model of dlatent, as PPCA(20), not a {kind.__module__}.{kind.__qualname__}")
-    data, fitted = cast(Any, adata), cast(Any, model)
-    if several and "correspondence" not in signature(fitted.transform).parameters:
-        raise DataError(
-            f"{type(model).__name__} has no scores of several views; give a model that has, as CorrespondencePPCA(20), "
-            "or one of the modalities, as mdata.mod[name]"
-        )
-    if y is not None and not hasattr(model, "target_type"):
-        raise DataError(
-            f"{type(model).__name__} takes no targets; leave out y, or give a model that does, as "
-            f"{'Correspondence' if several else ''}SupervisedPPCA(20)"
-        )
     key = type(model).__name__.lower() if key is None else key
-    if "/" in key:
-        raise DataError(f"key is {key!r}; files take no names with '/', give another")
-    if (
-        key != OF_SCANPY
-        and key in data.uns
-        and (not isinstance(data.uns[key], Mapping) or "model" not in data.uns[key])
-    ):
-        raise DataError(f"uns[{key!r}] is there, and annotate has not written it; give another key")
-    if isinstance(y, str) and y == key:
-        raise DataError(f"predictions would take the place of the targets in obs[{y!r}]; give another key")
+    _check(adata, model, y, key, several=several)
+    data, fitted = cast(Any, adata), cast(Any, model)
     parts, sources, masks = dict(data.mod) if several else {"": data}, dict[str, DataSource](), dict[str, Any]()
     for name, part in parts.items():
         masks[name] = _mask(part, mask_var)
@@ -147,6 +121,34 @@ def annotate(
     chosen = {name: column for name, part in parts.items() if isinstance(column := _chosen(part, mask_var), str)}
     data.uns[key] = _told(model, layer, chosen if several else chosen.get(""))
     return model
+
+
+def _check(adata: Any, model: Any, y: Any, key: str, *, several: bool) -> None:
+    """Refuse what cannot be annotated, and a key under which something else would be lost.  Errors: DataError."""
+    if not several and not is_annotated(adata):
+        raise DataError(f"annotate takes an AnnData or a MuData, not a {type(adata).__name__}")
+    if isinstance(model, type) and issubclass(model, Estimator):
+        raise DataError(f"annotate takes a model, not its class; pass {model.__name__}(…)")
+    if not isinstance(model, Estimator):
+        kind = type(model)
+        raise DataError(f"annotate takes a model of dlatent, as PPCA(20), not a {kind.__module__}.{kind.__qualname__}")
+    if several and "correspondence" not in signature(cast(Any, model).transform).parameters:
+        raise DataError(
+            f"{type(model).__name__} has no scores of several views; give a model that has, as CorrespondencePPCA(20), "
+            "or one of the modalities, as mdata.mod[name]"
+        )
+    if y is not None and not hasattr(model, "target_type"):
+        raise DataError(
+            f"{type(model).__name__} takes no targets; leave out y, or give a model that does, as "
+            f"{'Correspondence' if several else ''}SupervisedPPCA(20)"
+        )
+    if "/" in key:
+        raise DataError(f"key is {key!r}; files take no names with '/', give another")
+    there = adata.uns.get(key, {"model": None})
+    if key != OF_SCANPY and not (isinstance(there, Mapping) and "model" in there):
+        raise DataError(f"uns[{key!r}] is there, and annotate has not written it; give another key")
+    if isinstance(y, str) and y == key:
+        raise DataError(f"predictions would take the place of the targets in obs[{y!r}]; give another key")
 
 
 def _put_loadings(model: Any, parts: dict[str, Any], masks: dict[str, Any], key: str) -> None:

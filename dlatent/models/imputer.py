@@ -21,7 +21,7 @@ from dlatent.models.task import FitRun
 
 
 class _Named(BaseEstimator):
-    """A base whose `__new__` hides the signature of no constructor."""
+    """Refuses keywords below `Imputer`, of which Python so shows the signature of `__init__`, which it meets first."""
 
     def __new__(cls, *args: Any, **params: Any) -> Self:
         """Refuse keywords of scikit-learn's imputers by what to use in their place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -52,27 +52,26 @@ WORDS: dict[tuple[str, object], str] = {
 """By the name of a hyperparameter and a word that it does not take, what is meant here."""
 
 
-def hint(cls: Any, name: str) -> str:
-    """What to use in the place of a keyword that a class has not; nothing where it has it, or nobody knows."""
+def slips(cls: Any, given: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The keywords that scikit-learn or a slip has, and a class has not, each with what to use in its place."""
     known = cls._get_param_names()
-    if name.partition("__")[0] in known:
-        return ""
-    near = get_close_matches(name, known, n=1, cutoff=0.75)
-    return KEYWORDS.get(name) or (f"did you mean {near[0]}?" if near else "")
+    for name in given:
+        if name.partition("__")[0] not in known:
+            near = get_close_matches(name, known, n=1, cutoff=0.75)
+            if said := KEYWORDS.get(name) or (f"did you mean {near[0]}?" if near else ""):
+                yield name, said
 
 
 def refuse_keywords(cls: type, given: Iterable[str]) -> None:
-    """Refuse keywords that scikit-learn or a slip has, and a class has not.  Errors: TypeError, with what to use."""
-    for name in given:
-        if said := hint(cls, name):
-            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}: {said}")
+    """Refuse keywords of a constructor that it has not.  Errors: TypeError, with what to use here."""
+    for name, said in slips(cls, given):
+        raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}: {said}")
 
 
 def refuse_parameters(cls: type, given: Iterable[str]) -> None:
     """The same for `set_params`, which scikit-learn has raise ValueError."""
-    for name in given:
-        if said := hint(cls, name):
-            raise ValueError(f"Invalid parameter {name!r} for estimator {cls.__name__}: {said}")
+    for name, said in slips(cls, given):
+        raise ValueError(f"Invalid parameter {name!r} for estimator {cls.__name__}: {said}")
 
 
 def advice(name: str, value: Any) -> str:
