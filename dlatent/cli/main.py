@@ -25,6 +25,7 @@ from dlatent.errors import DataError, EngineError, PlanError, masked_error
 
 if TYPE_CHECKING:
     import argparse
+    from types import FrameType
 
 
 def parser(*, complete: bool = True) -> argparse.ArgumentParser:
@@ -107,9 +108,23 @@ def _ended_in_order() -> Iterator[None]:
             _asked.append(Terminated())
         raise _asked[-1]
 
+    def end_again(frame: FrameType, *_: object) -> None:
+        if frame.f_code is not swallowed.__code__:
+            sys.setprofile(None)
+            raise _asked[-1]
+
+    def swallowed(error: sys.UnraisableHookArgs) -> None:
+        # Python drops what is raised in a finaliser or in the callback of a weak reference: the next call raises it.
+        sys.setprofile(end_again) if error.exc_value in _asked else before(error)
+
     _asked.clear()
-    with handled(dict.fromkeys((signal.SIGINT, *ENDING), end)):
-        yield
+    before, sys.unraisablehook = sys.unraisablehook, swallowed
+    try:
+        with handled(dict.fromkeys((signal.SIGINT, *ENDING), end)):
+            yield
+    finally:
+        if sys.unraisablehook is swallowed:
+            sys.unraisablehook = before
 
 
 def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:

@@ -291,22 +291,28 @@ def test_the_help_names_the_status() -> None:
 
 SIGNALLED = """
 import os, sys
-number, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
+number, moment, finaliser = int(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1)
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), number)
 
 class Finder:
     def find_spec(name, path=None, target=None):
         if name == moment:
-            os.kill(os.getpid(), number)
+            Finalised() if finaliser else os.kill(os.getpid(), number)
 
 sys.meta_path.insert(0, Finder)
 from dlatent.cli.main import main
 sys.exit(main())
 """
-"""A command that sends itself a signal when it imports a module."""
+"""A command that sends itself a signal when it imports a module, in a finaliser or not."""
 
 
-def signalled(number: int, moment: str, *words: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-c", SIGNALLED, str(int(number)), moment, *map(str, words)]
+def signalled(
+    number: int, moment: str, *words: object, finaliser: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-c", SIGNALLED, str(int(number)), moment, "yes" * finaliser, *map(str, words)]
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
@@ -330,9 +336,24 @@ def test_a_command_that_has_just_begun_ends_with_one_line(
     assert os.listdir(place.parent) == []
 
 
+@pytest.mark.parametrize("moment", ["fsspec.implementations.local", "tornado"])
+@pytest.mark.parametrize(
+    ("number", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_that_a_finaliser_swallows_ends_the_command(
+    store: Path, tmp_path: Path, number: int, status: int, word: str, moment: str
+) -> None:
+    """Python drops what is raised while it clears an object away; the command must not go on for that."""
+    place = tmp_path / "out" / "model.zarr"
+    place.parent.mkdir()
+    ended = signalled(number, moment, "fit", "ppca", store, "-k", "2", "-o", place, finaliser=True)
+    assert (ended.returncode, ended.stderr) == (status, f"dlatent: {word}\n")
+    assert os.listdir(place.parent) == []
+
+
 def test_a_command_under_nohup_does_not_end_with_its_terminal(store: Path, tmp_path: Path) -> None:
     words = ["fit", "ppca", store, "-k", "2", "-o", tmp_path / "model.zarr", "--quiet"]
-    deaf = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
+    deaf: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
     assert signalled(signal.SIGHUP, "zarr", *words, **deaf).returncode == 0
 
 
