@@ -133,9 +133,9 @@ class PPCAMixture(Model[Mixture]):
         ),
         default=None,
     )
-    n_init: int = parameter(
-        Parameter(COUNT, "int", "Number of starts in each round of short runs on some rows.", option="starts"),
-        default=32,
+    n_init: int | None = parameter(
+        Parameter(COUNT.or_none(), "int", "Starts a round; by default 64, or as many as 64 MiB hold.", option="starts"),
+        default=None,
     )
     warm_start: bool = parameter(
         default=False,
@@ -155,7 +155,7 @@ class PPCAMixture(Model[Mixture]):
         # One component is PPCA, or factor analysis.
         task = replace(task, fitted=fitted_mixture)
         if mixtures > 1:
-            task = replace(task, family=Mixtures(mixtures, int(self.n_init), self.noise_prior), solvers=MIXTURE_SOLVERS)
+            task = replace(task, family=Mixtures(mixtures, self.n_init, self.noise_prior), solvers=MIXTURE_SOLVERS)
         return warmed(task, self)
 
     fit, plan, fit_predict = fit_methods.fit, fit_methods.plan, fit_methods.fit_predict

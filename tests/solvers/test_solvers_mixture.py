@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.mixture_maxima import FLOOR, best_mixture, mixture
 from dlatent import Callback, ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
-from dlatent.solvers.mixture.solver import Mixtures, subset_rows
+from dlatent.solvers.mixture.solver import Mixtures, starts_of, subset_rows
 from dlatent.solvers.plan import Plan
 from tests.law_examples import examples
 from tests.oracles.mixture import mixture_log_densities, simulate_mixture
@@ -75,13 +75,24 @@ def test_acceleration_finds_what_em_does_in_fewer_passes(noise):
 
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
 @pytest.mark.parametrize(
-    "seed", [5, 6, 9, 13, 14, 38, *(pytest.param(s, marks=pytest.mark.slow) for s in (27, 28, 37))]
+    "seed", [5, 6, 9, 13, 14, 38, 70, *(pytest.param(s, marks=pytest.mark.slow) for s in (27, 28, 37))]
 )
 def test_no_run_of_textbook_em_from_random_rows_ends_higher(seed):
     problem = mixture(seed)
     noise = "diagonal" if problem.diagonal else "isotropic"
     model = PPCAMixture(problem.components, problem.mixtures, noise=noise, noise_prior=0.0, noise_floor=FLOOR)
     assert model.fit(problem.rows).log_likelihood_ > best_mixture(problem, 8) - 0.1
+
+
+def test_starts_are_as_many_as_there_is_room_for():
+    """Each holds the parameters of all components on the driver."""
+    few = replace(problem(1000, 10, k=2), family=Mixtures(3))
+    wide = replace(problem(1000, 100_000, k=10), family=Mixtures(20))
+    assert (starts_of(few.task), starts_of(wide.task)) == (64, 8)
+    asked = replace(wide, family=Mixtures(20, 100))
+    assert starts_of(asked.task) == 100
+    roomy = Host(driver_memory=512 * GIB)
+    assert make_plan(asked, roomy).driver_memory > 5 * make_plan(wide, roomy).driver_memory
 
 
 def test_features_that_are_constant_in_a_component_do_not_rule_out_other_rows():

@@ -37,6 +37,7 @@ from dlatent.solvers.mixture.starts import (
     SubsetRequest,
     block_subset,
     joined_subsets,
+    starts_that_fit,
 )
 from dlatent.solvers.mixture.statistics import (
     Mixture,
@@ -83,7 +84,7 @@ class Mixtures(Family):
 
     name, why = "mixture", "which component of the mixture a row is of is not known"
     components: int
-    starts: int = 1
+    starts: int | None = None
     noise_prior: float | None = 0.0
 
     @property
@@ -109,8 +110,8 @@ class MixtureSolver(Solver):
         working = 3 * statistic + (3 if task.shared else 4) * CHUNK_BYTES
         worker = worker_memory(task, machine, statistic, 2 * statistic) + machine.threads * working
         rows = subset_rows(task)
-        # Points and images that the acceleration remembers, their differences, and a few statistics (40 measured).
-        driver = driver_base(task, machine) + 4 * rows * row_bytes(data) + 50 * statistic
+        # The starts with their statistics (9 for each measured), then what the acceleration remembers (40).
+        driver = driver_base(task, machine) + 4 * rows * row_bytes(data) + max(50, 10 * starts_of(task)) * statistic
         plan = placed(self.name, task, machine, worker, driver)
 
         flops = 4.0 * data.entries * (columns + feature_noise) + 40.0 * data.samples * columns
@@ -118,7 +119,7 @@ class MixtureSolver(Solver):
         work = pass_seconds(data, machine, flops, rate, passes, 1 if plan.cached else passes)
         # The rows of the starts, each of which meets all columns, and what a step takes for each component at least.
         step = 8.0 * rows * (data.entries / data.samples + 10.0) * columns / rate
-        early = size.starts * STEPS * sum(min(1.0, 2**number * FIRST_ROWS / rows) for number in range(ROUNDS))
+        early = starts_of(task) * STEPS * sum(min(1.0, 2**number * FIRST_ROWS / rows) for number in range(ROUNDS))
         solving = (early + FINALISTS * SUBSET_STEPS) * (step + SOLVE_SECONDS * size.components)
         return replace(plan, passes=task.em_passes or passes, work=work, solving=solving, moved=2 * statistic)
 
@@ -179,25 +180,30 @@ def subset_rows(task: Task) -> int:
     return int(min(task.data.samples, wanted, room))
 
 
+def starts_of(task: Task) -> int:
+    """How many starts a round has: those asked for, or as many as there is room for."""
+    size = Mixtures.of(task)
+    return size.starts or starts_that_fit(task.data.features * size.components * (task.specification.n_components + 2))
+
+
 def row_bytes(data: DataSize) -> int:
     """Bytes of a row in double precision, of a sparse one on average."""
     return 8 * data.features if data.nnz is None else 12 * max(1, -(-data.nnz // data.samples))
 
 
 def _best_start(starts: Starts, task: Task, prior: NoisePrior) -> Mixture:
-    """The best of several starts, each climbed from on some rows; one in which a component has collapsed is taken only
-    where all have."""
-    rows, shift, specification, size = starts.rows, starts.shift, task.specification, Mixtures.of(task)
+    """The best of several starts, each climbed from on some rows; without a prior or a floor that was asked for, one in
+    which a component has collapsed is taken only where all have."""
+    rows, shift, specification = starts.rows, starts.shift, task.specification
+    bounded = prior.rows > 0.0 or min(task.floor_parts) > LEAST_NOISE
     looking = replace(task, textbook=False, max_iter=SUBSET_STEPS, tol=SUBSET_TOLERANCE)
     climbs = list[tuple[int, float, int, Mixture]]()
-    for number, start in enumerate(starts.finalists(size.starts, specification, prior)):
-        em = _MixtureEM(
-            lambda point: mixture_sums(rows, MixtureRequest(point, shift)), looking, starts.unit, prior, None
-        )
+    for number, start in enumerate(starts.finalists(starts_of(task), specification, prior, bounded=bounded)):
+        em = _MixtureEM(lambda at: mixture_sums(rows, MixtureRequest(at, shift)), looking, starts.unit, prior, None)
         point, value, _ = em.climb(start)
         few = point.weights * rows.shape[0] < specification.n_components + 2
         low = np.array([all(at_floors(component, specification)) for component in point.components])
-        collapsed = 0 if prior.rows else int((few | low).sum())
+        collapsed = 0 if bounded else int((few | low).sum())
         climbs.append((collapsed, -value, number, point))
     return min(climbs)[-1]
 

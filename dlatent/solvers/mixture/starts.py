@@ -24,15 +24,22 @@ LLOYD = 10
 """Most iterations of k-means."""
 FIXED_STEPS = 4
 """Iterations of a start in which each row stays with its centre."""
-STEPS = 16
+STEPS = 20
 """Iterations of a round: after six the order of two starts says hardly anything of which ends higher."""
-ROUNDS = 3
+ROUNDS = 2
 FIRST_ROWS, FIRST_ROWS_EACH = 500, 40
-"""Rows of the first round in all, or for each component of the mixture where that is more; the next have twice as many
-each."""
+"""Rows of the first round in all, or for each component of the mixture where that is more; the next has twice as
+many."""
 FINALISTS = 4
 """Most starts that a round leaves."""
-KINDS = ("k-means", "rows", "k-means++", "rows")
+STARTS, FEWEST_STARTS, STARTS_BYTES = 64, 8, 64 * 2**20
+"""Starts by default, and fewer, but so many, where the parameters of all would take more bytes."""
+KINDS = ("k-means++", "rows")
+
+
+def starts_that_fit(numbers: int) -> int:
+    """As many starts as there is room for, of so many numbers each."""
+    return int(np.clip(STARTS_BYTES // (8 * numbers), FEWEST_STARTS, STARTS))
 
 
 class SubsetRequest(NamedTuple):
@@ -91,8 +98,11 @@ class Starts:
         squares = np.asarray((plain**2).sum(axis=0)).ravel() - counts @ self.means**2
         return np.asarray(np.maximum(squares, 0.0) / max(len(self.clusters) - len(counts), 1) * self.unit**2)
 
-    def finalists(self, starts: int, specification: Specification, prior: NoisePrior) -> list[Mixture]:
-        """The best of so many starts, the highest first."""
+    def finalists(
+        self, starts: int, specification: Specification, prior: NoisePrior, *, bounded: bool
+    ) -> list[Mixture]:
+        """The best of so many starts, the highest first; where the likelihood is not `bounded` by what was asked for,
+        last those in which components have collapsed on few rows."""
         mixtures, shift, unit = self.mixtures, self.shift, self.unit
         kinds = list(islice(cycle(KINDS), starts))
         centres = [self.means, *map(self._centres, kinds[1:])]
@@ -110,25 +120,27 @@ class Starts:
             common = (nearest.weights[..., None] * nearest.noise_variance).sum(axis=1, keepdims=True)
             nearest = nearest._replace(noise_variance=np.repeat(common, mixtures, axis=1))
         found = _together(nearest, _chosen(found, ~hard))
-        found, kept = self._climbed(found, 0, specification, prior), min(FINALISTS, -(-starts // 2))
+        found, kept = self._climbed(found, 0, specification, prior, bounded), min(FINALISTS, -(-starts // 2))
         for number in range(1, ROUNDS):
             best = _chosen(found, np.arange(kept))
             moved = self._moved(_chosen(best, np.arange(starts - kept) % kept), specification)
-            found = self._climbed(_together(best, moved), number, specification, prior)
+            found = self._climbed(_together(best, moved), number, specification, prior, bounded)
         return [Mixture(*parts) for parts in zip(*_chosen(found, np.arange(kept)), strict=True)]
 
     def _some(self, size: int) -> Features:
         return self.rows[np.sort(self.order[:size])]
 
-    def _climbed(self, found: Mixture, number: int, specification: Specification, prior: NoisePrior) -> Mixture:
-        """Mixtures after a round, the highest first, and last those in which components have collapsed on few rows."""
+    def _climbed(
+        self, found: Mixture, number: int, specification: Specification, prior: NoisePrior, bounded: bool
+    ) -> Mixture:
+        """Mixtures after a round, in the order of `finalists`."""
         some = self._some(2**number * self.size)
         for _ in range(STEPS):
             sums = mixture_sums(some, MixtureRequest(found, self.shift))
             value = sums.log_likelihood + prior.log_density(found, specification)
             found = maximise_mixture(sums, found, specification, prior)
         low = (found.noise_variance <= specification.floors).all(axis=2)
-        collapsed = np.zeros(len(value)) if prior.rows else low.sum(axis=1)
+        collapsed = np.zeros(len(value)) if bounded else low.sum(axis=1)
         return _chosen(found, np.lexsort((-value, collapsed)))
 
     def _moved(self, found: Mixture, specification: Specification) -> Mixture:

@@ -204,10 +204,11 @@ def _log_weights(weights: Array) -> Array:
 
 def responsibilities(log_joint: Array) -> tuple[Array, Array]:
     """r (…, M) and log p(x) (…) by log-sum-exp."""
-    peak = log_joint.max(axis=-1, keepdims=True)
-    densities = np.exp(log_joint - peak)
-    total = densities.sum(axis=-1, keepdims=True)
-    return densities / total, (peak + np.log(total))[..., 0]
+    # NumPy reduces a short last axis number by number.
+    peak = np.ascontiguousarray(log_joint.T).max(axis=0).T
+    densities = np.exp(log_joint - peak[..., None])
+    total = densities @ np.ones(log_joint.shape[-1])
+    return densities / total[..., None], peak + np.log(total)
 
 
 def pieces(x: Features, shift: Array, about: Compared) -> Iterator[tuple[slice, Features]]:
