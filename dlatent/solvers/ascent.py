@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ import scipy.optimize as opt
 
 from dlatent.arrays import Array
 from dlatent.gaussian.maximisation import likelihood
-from dlatent.gaussian.moments import Moments, view_variances
+from dlatent.gaussian.moments import Moments, view_counts
 from dlatent.gaussian.specification import Maximum, Parameters, Specification
 
 DIVERGED = 1e3
@@ -165,8 +165,26 @@ GRADIENT = 1e-10
 """Largest derivative of the log-likelihood per sample at which the search ends, loadings in units of the spread."""
 SMALL_GRADIENT = 1e-4
 """Largest derivative where rounding ends the search."""
+ASKED = 5
+"""Steps from one to the next at which a search is asked whether to leave."""
+LEAST_ROOT = 1e-8
+"""Part of what components explain of a feature that its noise counts as at least where coordinates are chosen."""
 REFUSED = 1e300
 """Minus the likelihood where it cannot be computed: the line search turns back."""
+
+
+def _roots(start: Parameters, moments: Moments, specification: Specification) -> list[Array]:
+    """Roots of the covariance of each view given the others, larger where fewer samples have it: multiples of these
+    change the likelihood about as much in all directions."""
+    counts = view_counts(moments, specification.patterns, len(specification.views))
+    noise = specification.per_feature(start.noise_variance)[:, None]
+    known = [start.loadings[at].T @ (start.loadings[at] / noise[at]) for at in specification.slices]
+    roots = []
+    for view, at in enumerate(specification.slices):
+        own, precision = start.loadings[at], np.eye(start.loadings.shape[1]) + sum(known) - known[view]
+        covariance = own @ np.linalg.solve(precision, own.T) + np.diag(noise[at, 0] + LEAST_ROOT * (own**2).sum(axis=1))
+        roots.append(np.asarray(np.linalg.cholesky(covariance) * np.sqrt(counts.max() / counts[view])))
+    return roots
 
 
 def ascend(
@@ -180,33 +198,37 @@ def ascend(
 ) -> Climb[Parameters]:
     """The maximum near a point by L-BFGS, noise variances at or above their floors; `tolerance` is the relative gain of
     a step that ends the search, which also ends where `leave` says so.  Moments must be about the means."""
-    variances = view_variances(moments, specification.sizes, specification.patterns)
-    spread = np.repeat(np.sqrt(np.where(variances > 0.0, variances, 1.0)), specification.sizes)
-    groups, k = len(start.noise_variance), specification.n_components
-    # Loadings and means are in units of the spreads of their views.
-    unit = np.concatenate([np.repeat(spread, k), spread, np.ones(groups)])
-    count = float(sum(part.samples for part in moments.patterns))
+    groups, count = len(start.noise_variance), float(sum(part.samples for part in moments.patterns))
+    roots, asked = _roots(start, moments, specification), cycle([False] * (ASKED - 1) + [True])
+    transposed, inverse = [root.T for root in roots], [np.asarray(np.linalg.inv(root), dtype=float) for root in roots]
+
+    def times(vector: Array, turns: list[Array]) -> Array:
+        """The loadings and mean of each view turned, noises as they are."""
+        point, parts = start.unflatten(vector), list(zip(turns, specification.slices, strict=True))
+        loadings = [(turn @ point.loadings[at]).ravel() for turn, at in parts]
+        return np.concatenate([*loadings, *(turn @ point.mean[at] for turn, at in parts), vector[-groups:]])
 
     def objective(vector: Array) -> tuple[float, Array]:
         """Minus the log-likelihood per sample, and its gradient."""
         try:
-            value, rise = likelihood(start.unflatten(vector * unit), moments, specification)
+            value, rise = likelihood(start.unflatten(times(vector, roots)), moments, specification)
         except ValueError:  # LAPACK refuses
             value, rise = np.nan, np.zeros_like(vector)
         if not (np.isfinite(value) and np.isfinite(rise).all()):
             return REFUSED, np.zeros_like(vector)
-        return -float(value) / count, -rise * unit / count
+        return -float(value) / count, -times(rise, transposed) / count
 
     def watch(intermediate_result: opt.OptimizeResult) -> None:
-        if leave(Maximum(start.unflatten(intermediate_result.x * unit), -float(intermediate_result.fun) * count)):
+        seen, value = intermediate_result.x, -float(intermediate_result.fun) * count
+        if next(asked) and leave(Maximum(start.unflatten(times(seen, roots)), value)):
             raise StopIteration
 
-    low = np.full(len(unit), -np.inf)
+    low = np.full(len(start.flatten()), -np.inf)
     low[-groups:] = np.log(np.maximum(specification.floors, np.finfo(float).tiny))
     with np.errstate(all="ignore"):
         best = opt.minimize(
             objective,
-            np.maximum(start.flatten() / unit, low),
+            np.maximum(times(start.flatten(), inverse), low),
             jac=True,
             method="L-BFGS-B",
             bounds=opt.Bounds(low, np.inf),
@@ -219,6 +241,6 @@ def ascend(
             },
         )
     uphill = np.where(best.x > low, np.abs(best.jac), np.maximum(-best.jac, 0.0))
-    end = start.unflatten(best.x * unit).at_least(specification.floors)
+    end = start.unflatten(times(best.x, roots)).at_least(specification.floors)
     converged = bool(best.status == 0 or uphill.max() <= SMALL_GRADIENT)
     return Climb(end, -float(best.fun) * count, best.nfev, converged)

@@ -21,9 +21,9 @@ LEAST_SQUARES = 1e-11
 """Tolerance where there is no noise: a relative change of the residual."""
 COARSE = 1e-8
 """Tolerance while the subspace is still far from its end, where more would be wasted."""
-ROUNDS = ((100, 300), (100, 1000), (900, 1000))
+ROUNDS = ((50, 300), (100, 1000), (900, 1000))
 """EM steps and quasi-Newton steps of each round, until either settles."""
-EM_ALONE = ((100, 0),)
+EM_ALONE = ((50, 0),)
 LOOK = 1e-9
 """Tolerance of the quasi-Newton steps of a first look: a larger one takes saddles for maxima."""
 AFTER_LOOK = ((10, 300), *ROUNDS[1:])
