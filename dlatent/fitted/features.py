@@ -16,6 +16,8 @@ from dlatent.arrays import AxisLabels, Features, Grid
 from dlatent.containers import printable
 from dlatent.errors import DataError, number_of, outside
 from dlatent.gaussian.views import first_bad_entry
+from dlatent.observations import OBSERVATION_MODELS
+from dlatent.observations.statistics import require_allowed
 
 Labels = npt.NDArray[Any] | None
 """Labels of features (D,), or None where the data had none."""
@@ -46,6 +48,7 @@ class KnownFeatures:
     grid : the dimensions over which the features lie, where the data of the fit were of xarray.
     place : where the model was loaded from, which results must not take; None of one that was fitted.
     layer : of an AnnData, which the model was fitted to; None for X.
+    likelihood : the distribution of the entries, where it is not the normal one.
     """
 
     model: str
@@ -58,6 +61,7 @@ class KnownFeatures:
     grid: Grid | None = None
     place: str | None = None
     layer: str | None = None
+    likelihood: str | None = None
 
     def check_kind(self, sparse: bool, data: str) -> None:
         """Refuse sparse rows of a model that takes none: what is not stored would be a zero. Errors: DataError."""
@@ -96,6 +100,8 @@ class KnownFeatures:
         self.check_kind(sp.issparse(x), f"chunk {chunk} of the data" if start is None else f"block at row {start}")
         bad = first_bad_entry(x, holes=self.holes)
         if bad is None:
+            if self.likelihood is not None:
+                require_allowed(OBSERVATION_MODELS[self.likelihood], x, start, chunk)
             return
         place = "" if self.view is None else f"view {self.view!r}, "
         row = f"row {bad.row} of chunk {chunk}" if start is None else f"row {start + bad.row}"

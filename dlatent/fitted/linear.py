@@ -14,6 +14,7 @@ from dlatent.arrays import Array, Integers
 from dlatent.errors import StoreError
 from dlatent.fitted.between import Edges, Entries, Smoothed
 from dlatent.fitted.fit import FittedModel, Summary, component_summaries, noise_summary
+from dlatent.fitted.observations import Observed
 from dlatent.fitted.parts import EstimatedHead, FeatureLabels, Targets, ViewLabels
 from dlatent.fitted.rows import Complete, MissingEntries, Rows, positive
 from dlatent.fitted.stored import attribute, json_values, part, stored, variables
@@ -49,6 +50,7 @@ class FeatureNoise:
 class Linear(FittedModel):
     """x = Wz + μ + ε for features or their coordinates, with targets y = W_y z + μ_y + ε_y where there are some.
 
+    Where entries are not normal about Wz + μ, `entries` says how they are distributed.
     With a `factor_correlation` LLᵀ the loadings are those of factors f = Lz that correlate.  With `units` the fit was
     that of x/units; then a noise variance that features share, and covariances that all loadings share, are in these
     units, and everything else is in those of the features.
@@ -71,6 +73,7 @@ class Linear(FittedModel):
     units: Array | None = stored("feature", name="feature_scale", default=None)
     factor_correlation: Array | None = stored("component", "component_2", default=None)
     targets: Targets | None = part(default=None)
+    entries: Observed | None = part(default=None)
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together.  Errors: StoreError."""
@@ -141,7 +144,8 @@ class Linear(FittedModel):
             spread = self.common_loadings_covariance[None]
         loadings = self.loadings if self.axes is None else self.loadings @ self.axes
         if targets is None:
-            return Parameters(loadings, self.mean, noise, spread, self.mean_variance)
+            shape = None if self.entries is None else self.entries.shape
+            return Parameters(loadings, self.mean, noise, spread, self.mean_variance, shape)
         if targets.rank_loadings_covariance is not None and self.loadings_covariance is not None:
             spread = np.vstack([self.loadings_covariance, targets.rank_loadings_covariance])
         stacked = np.vstack([loadings, targets.rank_loadings]), np.concatenate([self.mean, targets.rank_mean])
@@ -259,6 +263,8 @@ class LinearGaussian(Linear):
     @cached_property
     def rows(self) -> Rows:
         """Functions of single rows, which have no edges."""
+        if self.entries is not None:
+            return self.entries.rows(self.parameters, self.specification)
         if self.missing:
             return MissingEntries(self.parameters, self.specification)
         precision = 1.0 if self.between is None else self.between.isolated
@@ -282,9 +288,9 @@ class LinearGaussian(Linear):
         )
 
     def told(self) -> Summary:
-        """The graph, or the precision between samples."""
+        """The distribution of entries, the graph, or the precision between samples."""
         if self.between is None:
-            return {}
+            return {} if self.entries is None else self.entries.told()
         numbers = {name: value for name, value in json_values(self.between).items() if isinstance(value, int | float)}
         compared = {name: each.values.tolist() for name, each in variables(self.between).items()}
         name = "precision" if isinstance(self.between, Entries) else "graph"
@@ -333,3 +339,10 @@ class JointGaussian(LinearGaussian):
     def derived(self) -> dict[str, Variable]:
         """The shares of variance."""
         return {"explained_variance_ratio": Variable(("view", "component"), self.explained)}
+
+
+def with_holes(fitted: Linear, values: str) -> Rows:
+    """Functions of rows with missing entries, of a model of complete data."""
+    if fitted.entries is not None:
+        return replace(fitted.entries, values=values).rows(fitted.parameters, fitted.specification)
+    return MissingEntries(fitted.parameters, fitted.specification)

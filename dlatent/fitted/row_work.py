@@ -174,6 +174,6 @@ def _observed_cells(x: Features, rows: Integers, columns: Integers) -> Cells:
     return Cells(known, columns[known], values[known])
 
 
-def expected_rows(scores: Any, loadings: Array, mean: Array) -> Array:
-    """Wz + μ for each row z of the scores, in their precision."""
-    return np.asarray(scores @ loadings.T + mean, dtype=precision_of(scores))
+def expected_rows(scores: Any, loadings: Array, mean: Array, means: Callable[[Array], Array] = np.asarray) -> Array:
+    """Wz + μ for each row z of the scores, or the `means` of entries with these predictors, in their precision."""
+    return np.asarray(means(scores @ loadings.T + mean), dtype=precision_of(scores))

@@ -152,7 +152,8 @@ class Parameters(NamedTuple):
 
     Where the loadings have a prior, W are their posterior means, and `loadings_covariance` (D, K(K+1)/2) the packed
     posterior covariances Σ_j of each feature's, or (1, K(K+1)/2) where all are one; None where W is all that is known.
-    Where the mean has a prior, μ is its posterior mean, and `mean_variance` (D,) the posterior variances s².
+    Where the mean has a prior, μ is its posterior mean, and `mean_variance` (D,) the posterior variances s².  `shape`,
+    (D,) or (1,), are positive parameters of the distribution of entries, where it has any beside the noise.
     """
 
     loadings: Array
@@ -160,6 +161,7 @@ class Parameters(NamedTuple):
     noise_variance: Array
     loadings_covariance: Array | None = None
     mean_variance: Array | None = None
+    shape: Array | None = None
 
     def of(self, features: Any) -> Parameters:
         """Those of some features, by an index of theirs; the noise variances are those of all."""
@@ -170,6 +172,7 @@ class Parameters(NamedTuple):
             self.noise_variance,
             self.covariance_of(features),
             None if variance is None else variance[features],
+            self.shape if self.shape is None or len(self.shape) == 1 else self.shape[features],
         )
 
     def uncertainty(self, noise: Array) -> Array:
@@ -182,18 +185,21 @@ class Parameters(NamedTuple):
         return spread if spread is None or len(spread) == 1 else spread[features]
 
     def flatten(self) -> Array:
-        """One vector (W, μ, log ψ), the coordinates in which the driver extrapolates."""
-        return np.concatenate([self.loadings.ravel(), self.mean.ravel(), np.log(self.noise_variance).ravel()])
+        """One vector (W, μ, log ψ, log shape), the coordinates in which the driver extrapolates."""
+        own = [np.log(each).ravel() for each in (self.noise_variance, self.shape) if each is not None]
+        return np.concatenate([self.loadings.ravel(), self.mean.ravel(), *own])
 
     def unflatten(self, vector: Array) -> Parameters:
         """Inverse of `flatten` with the shapes of `self`, and its uncertainty."""
-        size, width = self.loadings.size, self.mean.size
+        size, width, groups = self.loadings.size, self.mean.size, self.noise_variance.size
+        own = np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG))
         return Parameters(
             vector[:size].reshape(self.loadings.shape),
             vector[size : size + width].reshape(self.mean.shape),
-            np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG)).reshape(self.noise_variance.shape),
+            own[:groups].reshape(self.noise_variance.shape),
             self.loadings_covariance,
             self.mean_variance,
+            None if self.shape is None else own[groups:],
         )
 
     def moved(self, by: Array) -> Parameters:
@@ -209,6 +215,7 @@ class Parameters(NamedTuple):
             self.noise_variance * groups**2,
             None if spread is None else spread * features[:, None] ** 2,
             None if variance is None else variance * features**2,
+            self.shape,
         )
 
     def turned(self, by: Array) -> Parameters:

@@ -19,6 +19,7 @@ from dlatent.models.inputs import Data, TargetsLike
 from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import fill
 from dlatent.models.model import Model
+from dlatent.models.observations import require_normal
 from dlatent.models.row_methods import encoded
 from dlatent.passes import Pass
 from dlatent.stores.rows import take_rows
@@ -57,6 +58,7 @@ def predict_cells(
     DataError
         For other features, infinite values, and places outside the data.
     """
+    require_normal(self, "predict_cells")
     fitted, features = self._model, self._known_features(holes=None if self._missing == "unstored" else True)
     source = open_input(X, known=fitted.labels.known)
     features.check(source.shape, source.labels.features)

@@ -33,6 +33,7 @@ from dlatent.models.inputs import GraphLike, SampleDims
 from dlatent.models.joint_views import JointViews
 from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import open_edges
+from dlatent.models.observations import has_levels
 from dlatent.models.ppca import PPCA
 from dlatent.models.row_methods import encoded
 from dlatent.passes import Pass
@@ -65,7 +66,7 @@ class Trial:
     def fitted(self, k: int, **hyperparameters: Any) -> Any:
         """The model with so many components, fitted to the data; with 0 the noise about the mean alone."""
         model = clone(self.model).set_params(n_components=k or 1, **hyperparameters)
-        if not k and (not isinstance(model, PPCA | FactorAnalysis) or getattr(model, "row_effects", False)):
+        if not k and (not isinstance(model, PPCA | FactorAnalysis) or has_levels(model)):
             raise DataError(
                 "0 components, which leave independent noise, are compared for PPCA without row effects and for "
                 f"FactorAnalysis; compare numbers of at least 1 for this {type(model).__name__}"
@@ -130,7 +131,7 @@ def hides_cells(trial: Trial) -> bool:
     """Whether cells can be held out of the data: the model has missing entries, those not stored are missing, and rows
     do not say of each other what was hidden."""
     missing, data = getattr(trial.model, "missing", None), trial.data
-    if missing is None or trial.graph is not None:
+    if missing is None or trial.graph is not None or getattr(trial.model, "likelihood", "normal") != "normal":
         return False
     return isinstance(data, DataSource) and (not data.sparse or missing == "unstored")
 

@@ -21,6 +21,7 @@ from dlatent.models import fill_methods, fit_methods, linear, row_methods
 from dlatent.models.hyperparameters import (
     PRIOR,
     SHARED,
+    Likelihood,
     LinearSolver,
     Missing,
     Parameter,
@@ -34,6 +35,7 @@ from dlatent.models.hyperparameters import (
 from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, ScoresLike
 from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import attribute
+from dlatent.models.observations import check_likelihood, has_levels, with_likelihood
 from dlatent.models.ppca import check_warm_start
 from dlatent.models.rotation import OBLIQUE, over_components, simple_structure, with_scores
 from dlatent.models.table import table_fields, table_task, warmed, weighted
@@ -134,14 +136,16 @@ class FactorAnalysis(linear.LinearModel):
         ),
     )
 
-    _rules = (check_warm_start, check_prior)
+    likelihood: Likelihood = parameter(default="normal")
+
+    _rules = (check_warm_start, check_prior, check_likelihood)
 
     def _task(
         self, X: DataSource, *, sample_weight: SampleWeight = None, before: Fit | None = None, **data: Any
     ) -> FitTask:
-        task = table_task(self, X, before=before, diagonal=True)
-        fitted = partial(fitted_factors, rotation=self.rotation)
-        return weighted(warmed(replace(task, fitted=fitted), self), sample_weight)
+        task = table_task(self, X, before=before, diagonal=True, row_effects=has_levels(self))
+        task = with_likelihood(replace(task, fitted=partial(fitted_factors, rotation=self.rotation)), self)
+        return weighted(warmed(task, self), sample_weight)
 
     fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
     partial_fit, posterior = fit_methods.partial_fit, row_methods.posterior

@@ -298,7 +298,7 @@ def plan_graph_targets(
     return tasks.plan(self._task(opened(self, X, dim, weights), y=y, labelled=labelled, graph=graph), client)
 
 
-@available_if(lambda model: model._missing == "raise")
+@available_if(lambda model: model._missing == "raise" and getattr(model, "likelihood", "normal") == "normal")
 def partial_fit(
     self: M,
     X: Data,

@@ -43,6 +43,7 @@ MixtureNoise = Literal["isotropic", "diagonal"]
 ViewNoise = Literal["ml", "zero"]
 Float = Literal["float64", "float32"]
 Scale = Literal["auto", "none", "spread", "patterson"]
+Likelihood = Literal["normal", "student", "student_rows", "poisson", "bernoulli", "negative_binomial"]
 Criterion = Literal["auto", "held_out", "cross_validation", "bic", "evidence", "parallel"]
 """How `select_n_components` compares; no model has it."""
 
@@ -218,6 +219,14 @@ SHARED = {
         'Which entries are missing.  "raise" raises for NaN.  With "nan" the entries of dense data that are NaN are '
         'missing; with "unstored" the stored entries of sparse data, zeros among them, are the observed ones.  The '
         "model is then that of the observed entries, wherever they are, and all methods take such rows, too.",
+    ),
+    "likelihood": choice(
+        Likelihood,
+        'How an entry is distributed about its predictor η = wᵀz + μ.  "normal" is that of PPCA and factor analysis; '
+        '"student" has heavy tails, so that outlying entries count less, and "student_rows" so that outlying rows do.  '
+        'Counts are "poisson", with the mean exp η, or "negative_binomial", which vary more; binary entries, 0 and 1, '
+        'are "bernoulli", 1 with probability 1/(1 + exp(−η)).  What is maximised is then a lower bound of the '
+        "likelihood, and the number of components is to be given.",
     ),
     "prior": Parameter(
         PRIOR,

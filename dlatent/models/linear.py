@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -17,12 +18,15 @@ from dlatent.fitted.features import require_order
 from dlatent.fitted.fit import FACTORS, require_room
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Linear, LinearGaussian
+from dlatent.fitted.observations import entry_means
 from dlatent.fitted.row_work import expected_rows
 from dlatent.models import cells, fill_methods, row_methods
 from dlatent.models.hyperparameters import COUNT_OR_AUTO, SHARED, model, parameter
 from dlatent.models.inputs import ScoresLike, Seed
 from dlatent.models.labelled import unwrap
 from dlatent.models.model import Model, attribute
+from dlatent.models.observations import require_normal
+from dlatent.observations.posterior import Own
 from dlatent.stores.lazy import is_dask_array
 
 NUMBER = replace(SHARED["n_components"], allowed=COUNT_OR_AUTO, kind='int or "auto"')
@@ -74,7 +78,9 @@ def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | 
     loadings = fitted.loadings
     if not getattr(self, "whiten", True):
         loadings = loadings / np.where(fitted.lengths > 0.0, fitted.lengths, np.inf)
-    return over_features(expected(scores, loadings, fitted.mean), fitted.labels.known, Z)
+    entries = fitted.entries
+    means = np.asarray if entries is None else partial(entry_means, likelihood=entries.likelihood)
+    return over_features(expected(scores, loadings, fitted.mean, means), fitted.labels.known, Z)
 
 
 @model
@@ -102,6 +108,7 @@ class LinearModel(Model[LinearGaussian]):
         ndarray of shape (n_features, n_features)
             In squared units of the features.
         """
+        require_normal(self, "the covariance of the features")
         return covariance_of(self._model, self._model.features)
 
     def get_precision(self) -> Array:
@@ -114,6 +121,7 @@ class LinearModel(Model[LinearGaussian]):
         ndarray of shape (n_features, n_features)
             In units of the features to the power of −2.
         """
+        require_normal(self, "the precision of the features")
         fitted = self._model
         loadings = fitted.parameters.loadings[fitted.features]
         instead = "use its formula in the documentation instead, whose factors are features × components"
@@ -144,6 +152,8 @@ def sample(
 def drawn(fitted: Any, n_samples: int, random_state: Seed) -> Array:
     """Samples of all stacked features, whose covariance is divided by the precision of a row."""
     rng, p = np.random.default_rng(random_state), fitted.parameters
+    if fitted.entries is not None:
+        return np.asarray(fitted.entries.model.sample(n_samples, p, Own.of(p, fitted.specification), rng))
     z = rng.standard_normal((n_samples, p.loadings.shape[1]))
     noise = np.sqrt(fitted.specification.per_feature(p.noise_variance))
     rows = np.asarray(z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise)
@@ -183,9 +193,9 @@ def latent(model: Model[Any], Z: ScoresLike, component: Any, *, lazy: bool = Fal
     return scores
 
 
-def expected(scores: Any, loadings: Array, mean: Array) -> Any:
-    """Wz + μ for each row z of the scores, NumPy or, for a Dask array, lazy."""
-    rows = partial(expected_rows, loadings=loadings, mean=mean)
+def expected(scores: Any, loadings: Array, mean: Array, means: Callable[[Array], Array] = np.asarray) -> Any:
+    """Wz + μ for each row z of the scores, or the `means` of these, NumPy or, for a Dask array, lazy."""
+    rows = partial(expected_rows, loadings=loadings, mean=mean, means=means)
     if not is_dask_array(scores):
         return rows(scores)
     from dlatent.engine.lazy import map_chunks  # which only Dask arrays need

@@ -19,7 +19,7 @@ from dlatent.errors import DlatentError, masked
 from dlatent.fitted import fit as fits
 from dlatent.fitted.features import KnownFeatures
 from dlatent.fitted.fit import Fit, summary_lines
-from dlatent.fitted.rows import MissingEntries
+from dlatent.fitted.linear import with_holes
 from dlatent.models import PUBLIC
 from dlatent.models.docstrings import name_methods
 from dlatent.models.hyperparameters import ZeroRows, declared, model, parameter
@@ -278,8 +278,8 @@ class Model(Estimator[F_co], ABC):
     def _scaled(self) -> bool:
         """Whether features are divided by their spreads; never in models that do not say so."""
         scale = getattr(self, "scale", "none")
-        by_evidence = self._missing == "nan" and self._prior == "ard" and not getattr(self, "row_effects", False)
-        return scale in ("spread", "patterson") or (scale == "auto" and by_evidence)
+        found = self._missing == "nan" and self._prior == "ard" and getattr(self, "row_effects", False) is not True
+        return scale in ("spread", "patterson") or (scale == "auto" and found)
 
     @property
     def log_likelihood_(self) -> float:
@@ -318,9 +318,8 @@ class Model(Estimator[F_co], ABC):
     def _rows(self) -> Any:
         """Functions of single rows of the fitted model; `missing` that is set after a fit to complete data counts."""
         fitted: Any = self._model
-        if self._missing == "raise" or fitted.missing:
-            return fitted.rows
-        return MissingEntries(fitted.parameters, fitted.specification)
+        as_fitted = self._missing == "raise" or fitted.missing
+        return fitted.rows if as_fitted else with_holes(fitted, self._missing)
 
     def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
         """The requirements on new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
@@ -335,6 +334,7 @@ class Model(Estimator[F_co], ABC):
             grid=known.grid,
             place=self._fit.place,
             layer=known.layer,
+            likelihood=getattr(getattr(self._model, "entries", None), "likelihood", None),
         )
 
     def __sklearn_tags__(self) -> Any:

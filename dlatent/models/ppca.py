@@ -16,6 +16,7 @@ from dlatent.models.hyperparameters import (
     COUNT_OR_RULE,
     TRUTH,
     Head,
+    Likelihood,
     LinearSolver,
     Missing,
     Parameter,
@@ -28,6 +29,7 @@ from dlatent.models.hyperparameters import (
 )
 from dlatent.models.inputs import Mask, SampleWeight, TargetsLike
 from dlatent.models.linear import COUNTED, MANY, NUMBER
+from dlatent.models.observations import check_likelihood, has_levels, with_likelihood
 from dlatent.models.table import table_task, warmed, weighted, with_targets
 from dlatent.models.task import FitTask
 from dlatent.solvers.costs import FULL_EIGEN
@@ -49,7 +51,7 @@ def check_rule(model: Any) -> None:
     Errors: DataError.
     """
     chosen = not COUNT.test(model.n_components) and model.n_components not in ("auto", None)
-    if model.row_effects and model.missing == "raise":
+    if model.row_effects is True and model.missing == "raise" and model.likelihood == "normal":
         raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
     if model.prior not in ("auto", "ml") and chosen:
         raise DataError(
@@ -127,26 +129,28 @@ class PPCA(linear.LinearModel):
     solver: LinearSolver = parameter(default="auto")
     missing: Missing = parameter(default="raise")
     prior: Prior | float = parameter(default="auto")
-    row_effects: bool = parameter(
+    row_effects: bool | Literal["auto"] = parameter(
         Parameter(
-            TRUTH,
-            "bool",
-            "With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are "
-            "strict or mild.  It is a further component, the last, of which the loadings of all features are τ.",
+            TRUTH.or_one_of("auto", description="True, False or 'auto'"),
+            'bool or "auto"',
+            "Give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or mild, and "
+            "texts long or short.  It is a further component, the last, of which the loadings of all features are τ.  "
+            '"auto" gives one to counts; normal entries may have one where some are missing.',
             option=None,
         ),
-        default=False,
+        default="auto",
     )
+    likelihood: Likelihood = parameter(default="normal")
     warm_start: bool = parameter(default=False)
     scale: Scale | None = parameter(default="auto")
     whiten: bool = parameter(default=False)
 
-    _rules = (check_warm_start, check_rule)
+    _rules = (check_warm_start, check_rule, check_likelihood)
 
     def _task(
         self, X: DataSource, *, sample_weight: SampleWeight = None, before: Fit | None = None, **data: Any
     ) -> FitTask:
-        task = table_task(self, X, before=before, row_effects=self.row_effects)
+        task = with_likelihood(table_task(self, X, before=before, row_effects=has_levels(self)), self)
         # All eigenvalues then cost no pass; a prior switches off itself what the data do not support.
         known = task.data.features <= FULL_EIGEN and task.solver != "krylov" and task.prior == "ml"
         return weighted(warmed(replace(task, from_all=known), self), sample_weight)

@@ -167,7 +167,8 @@ def score_samples(self: Model[Linear], X: Data, y: TargetsLike = None, *, client
     Returns
     -------
     array of shape (n_samples,)
-        In nats, targets on their rank, in the kind of the input.
+        In nats, targets on their rank, in the kind of the input.  Of another `likelihood` than "normal" and
+        "student_rows" it is a lower bound, that which the fit maximises.
     """
     targets = encoded(self, X, y)
     density = function(self._rows.log_density)
@@ -273,4 +274,5 @@ def n_parameters_(self: Model[Linear]) -> int:
     """int: Free numbers of the model, rotations of the loadings not counted: DK − K(K − 1)/2 + D, and those of the
     noise; for `bic` and `aic`."""
     features, components = self._model.parameters.loadings.shape
-    return free_numbers(features, components, len(self._model.noise.variance))
+    entries, noise = self._model.entries, len(self._model.noise.variance)
+    return free_numbers(features, components, noise if entries is None else entries.numbers(noise))

@@ -17,6 +17,7 @@ from dlatent.models import task as tasks
 from dlatent.models.inputs import Data, Seed
 from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import Model, available_if
+from dlatent.models.observations import require_normal
 from dlatent.models.rotation import over_components
 from dlatent.models.row_methods import mapped
 from dlatent.models.table import opened
@@ -51,6 +52,7 @@ def north_rule(self: Any, *, n_effective: float | None = None) -> xr.Dataset:
     ----------
     North, Bell, Cahalan and Moeng (1982), "Sampling errors in the estimation of empirical orthogonal functions".
     """
+    require_normal(self, "North's rule")
     samples = self.n_samples_ if n_effective is None else n_effective
     if not samples > 0:
         raise DataError(f"n_effective is {n_effective}; expected a positive number of samples")

@@ -185,7 +185,8 @@ def _remarks(dataset: xr.Dataset, trial: Trial) -> Iterator[str]:
         yield f"the best number of components is the largest that was compared, {best}; compare larger ones, too"
     if best == numbers.min() and best > 1:
         yield f"the best number of components is the smallest that was compared, {best}; compare smaller ones, too"
-    if isinstance(trial.model, PPCA) and noises_differ(trial, best, holes=dataset.attrs["criterion"] == "held_out"):
+    normal = isinstance(trial.model, PPCA) and trial.model.likelihood == "normal"
+    if normal and noises_differ(trial, best, holes=dataset.attrs["criterion"] == "held_out"):
         yield (
             f"the noise beside {best} components differs between the features by more than chance, and PPCA takes more "
             "components for it; FactorAnalysis, with a noise variance for each feature, would fit better"

@@ -74,6 +74,7 @@ def accelerate(
     window: int = 8,
     ridge: float = 1e-12,
     patience: int = 3,
+    halvings: int = 0,
     project: Callable[[T], T] = lambda point: point,
     steer: Callable[[T, T, T, float], T | None] = lambda point, candidate, image, value: candidate,
 ) -> Climb[T]:
@@ -82,6 +83,7 @@ def accelerate(
     Stops when the value changed by less than `tolerance` · max(1, |value|) in `patience` consecutive steps.
     `steer` gets each accepted point, the extrapolation, the point's image and its value, and says where to go next, or
     None to stop.
+    `halvings` are how often the way to an image may be halved, where `step` does not promise that images are better.
     `project` puts an extrapolated point back among the admissible ones (noise floors).
     """
     point, value, image = start, -np.inf, start
@@ -97,6 +99,13 @@ def accelerate(
             if evaluation == max_evaluations:
                 break
             next_image, next_value = step(candidate)
+            for _ in range(halvings):
+                if next_value >= value:
+                    break
+                candidate = candidate.unflatten(0.5 * (candidate.flatten() + point.flatten()))
+                next_image, next_value = step(candidate)
+            if halvings and next_value < value:
+                return Climb(point, value, evaluation, False)
         small = abs(next_value - value) <= tolerance * max(1.0, abs(value))
         calm = calm + 1 if small else 0
         point, value, image = candidate, next_value, next_image

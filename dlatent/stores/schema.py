@@ -59,6 +59,7 @@ VARIABLES = (
     ("common_loadings_covariance", "component_pair", FINITE, "upper triangle of one covariance for all features"),
     ("mean", "feature", FINITE, "μ of the features"),
     ("mean_variance", "feature", FINITE, "posterior variance of μ of the features"),
+    ("size", "feature", POSITIVE, "size of the negative binomial distribution of each feature"),
     ("feature_view", "feature", TEXT, "name of the view that the feature is of"),
     ("feature_scale", "feature", POSITIVE, "divisor of each feature before the fit"),
     ("noise_variance", "view", POSITIVE, "noise variance of each view, in squared units of the view"),

@@ -14,12 +14,13 @@ NO_LABEL = "-1 stands for no label, so that of the labels -1 and 1 one class is 
 COLUMN = "a column of labels is taken for labels without a warning"
 OUTSIDE = "rows of the fit are placed by their neighbours, as others are, so that a ridge moves them by a thousandth"
 APART = "the checks' clusters are an error, as their graph of neighbours falls apart; disconnected='keep' embeds them"
-NO_WEIGHTS = "iterations over rows with missing entries know no weights"
+NO_WEIGHTS = "iterations over rows with missing entries, or with entries that are not normal, know no weights"
 WEIGHTS = (
     *(f"check_sample_weights_{name}" for name in ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")),
     "check_all_zero_sample_weights_error",
     "check_sample_weight_equivalence_on_dense_data",
 )
+SPARSE_WEIGHTS = ("check_sample_weight_equivalence_on_sparse_data",)
 PLACED = ("check_transformer_general", "check_transformer_data_not_an_array")
 CLUSTERS = (
     "check_positive_only_tag_during_fit",
@@ -57,8 +58,10 @@ def expected_failed_checks(estimator: Any) -> dict[str, str]:
     All checks of a model are run by ``check_estimator(model, expected_failed_checks=expected_failed_checks(model))``.
     """
     expected = dict[str, str]()
-    if getattr(estimator, "missing", "raise") != "raise" and has_fit_parameter(estimator, "sample_weight"):
-        expected |= dict.fromkeys(WEIGHTS, NO_WEIGHTS)
+    observed = getattr(estimator, "likelihood", "normal") != "normal"
+    by_rows = observed or getattr(estimator, "missing", "raise") != "raise"
+    if by_rows and has_fit_parameter(estimator, "sample_weight"):
+        expected |= dict.fromkeys((*WEIGHTS, *(SPARSE_WEIGHTS if observed else ())), NO_WEIGHTS)
     if getattr(estimator, "target_type", None) == "class":
         expected |= {"check_classifiers_classes": NO_LABEL, "check_supervised_y_2d": COLUMN}
     if isinstance(estimator, PPCAMixture):

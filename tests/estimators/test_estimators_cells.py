@@ -158,7 +158,7 @@ def test_the_prior_tells_of_features_without_an_entry(options: dict[str, Any], t
     model.save(tmp_path / "m.zarr")
     model = load(tmp_path / "m.zarr")
     cells = model.predict_cells(x, np.arange(N), np.full(N, 2))
-    level = model.transform(x)[:, -1] * model.row_effect_variance_**0.5 if model.row_effects else 0.0
+    level = model.transform(x)[:, -1] * model.row_effect_variance_**0.5 if model.row_effects is True else 0.0
     np.testing.assert_allclose(cells["mean"], means.mean() + level, rtol=1e-9)
     np.testing.assert_allclose(cells["variance"], by_prior(model, x, never), rtol=1e-4)
     told = np.where(np.isin(np.arange(9), never), 3.0, x)

@@ -37,6 +37,7 @@ from tests.simulators import simulate
 CHECKED = [
     PPCA(),
     PPCA(missing="nan"),
+    PPCA(1, likelihood="student"),
     KernelPPCA(),
     Imputer(),
     LocallyLinearEmbedding(),

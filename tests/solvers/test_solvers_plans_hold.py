@@ -36,6 +36,7 @@ FITS: dict[str, tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = {
     "krylov": (PPCA(3, solver="krylov"), "rows", (), {}),
     "gram": (PPCA(3, solver="gram"), "wide", (), {}),
     "missing": (PPCA(3, missing="nan"), "holes", (), {}),
+    "student": (PPCA(3, likelihood="student"), "rows", (), {}),
     "factor analysis": (FactorAnalysis(1), "rows", (), {}),
     "factor analysis, missing": (FactorAnalysis(1, missing="nan"), "holes", (), {}),
     "supervised": (SupervisedPPCA(3), "rows", (Y,), {}),

@@ -57,6 +57,8 @@ PATIENT, AGAIN = 10, 3
 class EntriesEM:
     """Iterations over the data: the history, and what the last pass said."""
 
+    halvings = 0
+
     def __init__(self, data: EntryData, task: Task, report: Report | None) -> None:
         self.data, self.units, self.task, self.specification = data, data.units, task, task.specification
         self.history = History(report)
@@ -107,7 +109,8 @@ class EntriesEM:
             start,
             tolerance=ROUNDING,
             max_evaluations=self.task.max_iter - len(self.history),
-            project=lambda point: point.at_least(self.specification.floors),
+            halvings=self.halvings,
+            project=self.projected,
             steer=self._steer,
         )
         self.history.end(end.value)
@@ -134,7 +137,11 @@ class EntriesEM:
             return candidate
         mirrored = 2.0 * step - ahead
         mirrored *= min(1.0, LONGEST * float(la.norm(step) / la.norm(mirrored))) if mirrored.any() else 1.0
-        return point.unflatten(at + mirrored).at_least(self.specification.floors)
+        return self.projected(point.unflatten(at + mirrored))
+
+    def projected(self, point: Parameters) -> Parameters:
+        """An extrapolated point, put back among those that may be."""
+        return point.at_least(self.specification.floors)
 
 
 class BoundEM(EntriesEM):

@@ -175,7 +175,7 @@ def fit_rows(run: Run, task: Task, shift: Array, report: Report | None = None) -
         parameters=filled(canonical(in_data_units, floored, _prior_axes(best, task, units)), specification),
         samples=int(sums.samples),
         view_samples=_view_samples(sums, specification),
-        advice=solution.advice + _unseen(sums, in_data_units.mean),
+        advice=solution.advice + unseen(sums, in_data_units.mean),
         known=sums.counts,
     )
 
@@ -226,7 +226,7 @@ def _view_samples(sums: EntrySums, specification: Specification) -> tuple[int, .
     return tuple(int(sums.counts[features].max()) for features in specification.slices)
 
 
-def _unseen(sums: EntrySums, mean: Array) -> tuple[str, ...]:
+def unseen(sums: EntrySums, mean: Array) -> tuple[str, ...]:
     """Advice on rows and features without an observed entry; `mean` (D,) as it was fitted."""
     said = []
     if sums.empty:

@@ -1,0 +1,154 @@
+"""Fitted models of entries that are not normal: counts, binary ones, and those with heavy tails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dlatent.arrays import Array, Features
+from dlatent.errors import DataError
+from dlatent.fitted.fit import Summary
+from dlatent.fitted.stored import attribute, stored
+from dlatent.gaussian.likelihood import LatentFunction
+from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.observations import OBSERVATION_MODELS
+from dlatent.observations.model import ObservationModel
+from dlatent.observations.posterior import Own, Posterior, doubled
+from dlatent.observations.statistics import Values, row_chunks
+from dlatent.operators.symmetric import packed_squares, unpacked
+
+
+@dataclass(frozen=True)
+class ObservationRows:
+    """Rows of a model whose entries have the distribution `likelihood`; `values`, as `missing`, are those that it
+    sees."""
+
+    likelihood: str
+    parameters: Parameters
+    specification: Specification
+    values: str
+
+    @property
+    def holes(self) -> bool:
+        """Whether NaN is a missing entry."""
+        return self.values != "raise"
+
+    @property
+    def model(self) -> ObservationModel:
+        """The distribution."""
+        return OBSERVATION_MODELS[self.likelihood]
+
+    def _each(self, x: Features, function: Callable[[Posterior, Own, Array], Array], width: int) -> Array:
+        """A function of the posteriors of rows, of what entries have beside z, and of which are seen: (n, width)."""
+        # A feature that no row of the fit observed has no mean: its entries say nothing.
+        known = self.parameters._replace(mean=np.nan_to_num(self.parameters.mean))
+        own, values = Own.of(known, self.specification), Values(self.values)
+        results = np.empty((x.shape[0], width))
+        for at in row_chunks(x, known.loadings.shape[1]):
+            rows, seen = values.of(x[at])
+            seen = seen * ~np.isnan(self.parameters.mean)
+            results[at] = function(self.model.expectation(rows, seen, known, own), own, seen)
+        return results
+
+    def scores(self, x: Features, y: Array | None) -> Array:
+        """E[z | observed entries] (n, K)."""
+        return self._each(x, lambda about, *_: about.mean, self.parameters.loadings.shape[1])
+
+    def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None:
+        """None: each row has its own."""
+        return None
+
+    def covariances(self, x: Features, y: Array | None) -> Array:
+        """Cov[z | observed entries] of each row (n, K²)."""
+        k = self.parameters.loadings.shape[1]
+        return self._each(x, lambda about, *_: _matrices(about).reshape(-1, k * k), k * k)
+
+    def posteriors(self, x: Features, function: LatentFunction, width: int) -> Array:
+        """A function of the posterior means and covariances (n, width)."""
+        return self._each(x, lambda about, *_: function(about.mean, _matrices(about)), width)
+
+    def log_density(self, x: Features, y: Array | None) -> Array:
+        """The bound of the log-likelihood of the observed entries (n,)."""
+        return self._each(x, lambda about, *_: about.bound[:, None], 1)[:, 0]
+
+    def imputed(self, x: Features, y: Array | None) -> Array:
+        """The rows with the means of their missing entries."""
+        rows, seen = Values("nan").of(x)
+        means = self._each(x, lambda about, *_: self.model.mean(about.e, self._spread(about)), rows.shape[1])
+        return np.where(seen > 0.0, rows, np.where(np.isnan(self.parameters.mean), np.nan, means))
+
+    def imputed_variance(self, x: Features, y: Array | None) -> Array:
+        """The variances of missing entries, 0 elsewhere."""
+
+        def variances(about: Posterior, own: Own, seen: Array) -> Array:
+            if about.inverse is not None:
+                own = own._replace(noise=own.noise * about.inverse[:, None])
+            return np.where(seen > 0.0, 0.0, self.model.variance(about.e, self._spread(about), own))
+
+        return self._each(x, variances, len(self.parameters.mean))
+
+    def _spread(self, about: Posterior) -> Array:
+        """Variances of the predictors (n, D)."""
+        loadings = self.parameters.loadings
+        return np.asarray(about.spread @ (packed_squares(loadings) * doubled(loadings.shape[1])).T)
+
+    def bartlett(self, x: Features, y: Array | None) -> Array:
+        """Errors: DataError, as there are none."""
+        raise DataError(f"Bartlett's scores are those of normal entries, and likelihood={self.likelihood!r}")
+
+
+def _matrices(about: Posterior) -> Array:
+    return np.ascontiguousarray(np.moveaxis(unpacked(about.spread.T, about.mean.shape[1]), -1, 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Entries of the distribution `likelihood`, of which `values`, as `missing`, are seen; where it has no noise the
+    noise variances of the model are 0.
+
+    `size` (D,) is that of negative binomial entries, `degrees_of_freedom` that of Student's distribution.
+    """
+
+    likelihood: str = attribute()
+    values: str = attribute()
+    size: Array | None = stored("feature", default=None)
+    degrees_of_freedom: float | None = attribute(default=None)
+
+    @classmethod
+    def of(cls, likelihood: str, values: str, shape: Array | None) -> Self:
+        """Those of a fit, with its parameters of shape."""
+        if shape is None:
+            return cls(likelihood, values)
+        each = OBSERVATION_MODELS[likelihood].shapes == "each"
+        return cls(likelihood, values, shape) if each else cls(likelihood, values, None, float(shape[0]))
+
+    @property
+    def model(self) -> ObservationModel:
+        """The distribution."""
+        return OBSERVATION_MODELS[self.likelihood]
+
+    @property
+    def shape(self) -> Array | None:
+        """Parameters of the distribution beside the noise."""
+        return self.size if self.degrees_of_freedom is None else np.array([self.degrees_of_freedom])
+
+    def rows(self, parameters: Parameters, specification: Specification) -> ObservationRows:
+        """Functions of single rows of a model."""
+        return ObservationRows(self.likelihood, parameters, specification, self.values)
+
+    def numbers(self, noise: int) -> int:
+        """Free numbers of the distribution of an entry, with so many noise variances."""
+        return noise * self.model.noise + (0 if self.shape is None else len(self.shape))
+
+    def told(self) -> Summary:
+        """The distribution."""
+        shape = {} if self.degrees_of_freedom is None else {"degrees_of_freedom": self.degrees_of_freedom}
+        return {"likelihood": self.likelihood, **shape}
+
+
+def entry_means(predictors: Array, likelihood: str) -> Array:
+    """The means of entries with these predictors."""
+    return OBSERVATION_MODELS[likelihood].mean(predictors, np.zeros(1))

@@ -1,0 +1,88 @@
+"""The hyperparameter `likelihood`: the task of a model whose entries are not normal, and what such models have not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.engine.session import Session
+from dlatent.errors import DataError
+from dlatent.fitted.linear import Linear, SharedNoise
+from dlatent.fitted.observations import Observed
+from dlatent.models.hyperparameters import COUNT
+from dlatent.models.task import FitTask
+from dlatent.observations import OBSERVATION_MODELS
+from dlatent.solvers.observations import OBSERVATION_SOLVERS, Observations
+from dlatent.solvers.solver import Solution
+
+
+def has_levels(model: Any) -> bool:
+    """Whether rows have a level of their own: where that is asked for, and else those of counts."""
+    asked = getattr(model, "row_effects", "auto")
+    name = getattr(model, "likelihood", "normal")
+    return name != "normal" and OBSERVATION_MODELS[name].level if asked == "auto" else bool(asked)
+
+
+def check_likelihood(model: Any) -> None:
+    """Refuse what does not go with a likelihood other than the normal one.  Errors: DataError."""
+    name = model.likelihood
+    if name == "normal":
+        return
+    said = f"likelihood={name!r}"
+    if not COUNT.test(model.n_components):
+        raise DataError(
+            f"n_components={model.n_components!r} is chosen for normal entries, and {said}; give a number, as in "
+            "n_components=10, or compare numbers by select_n_components"
+        )
+    if model.prior not in ("auto", "ml"):
+        raise DataError(f"prior={model.prior!r} is for normal entries, and {said}; leave prior='auto'")
+    if model.warm_start:
+        raise DataError(f"warm_start=True is for normal entries, and {said}; leave warm_start=False")
+    if model.scale not in ("auto", "none", None) and not OBSERVATION_MODELS[name].noise:
+        raise DataError(f"scale={model.scale!r} would make other numbers of entries, and {said}; leave scale='auto'")
+
+
+def require_normal(model: Any, what: str) -> None:
+    """Refuse what only normal entries have.  Errors: DataError."""
+    entries = model._model.entries
+    if entries is not None:
+        raise DataError(f"{what} is of normal entries, and this model has likelihood={entries.likelihood!r}")
+
+
+def with_likelihood(task: FitTask, model: Any) -> FitTask:
+    """The task whose entries are of the distribution that the model names."""
+    if model.likelihood == "normal":
+        return task
+    observed, values, specification = OBSERVATION_MODELS[model.likelihood], model._missing, task.specification
+    if not observed.noise:
+        views = tuple(replace(view, floor=1.0, fixed=True) for view in specification.views)
+        specification = replace(specification, views=views)
+    return replace(
+        task,
+        specification=specification,
+        family=Observations(model.likelihood, values),
+        solvers=OBSERVATION_SOLVERS,
+        prior="ml",
+        scale=model.scale in ("spread", "patterson"),
+        shift=None if observed.noise else no_shift,
+        fitted=partial(fitted_observed, made=task.fitted, likelihood=model.likelihood, values=values),
+    )
+
+
+def no_shift(session: Session, observed: bool) -> Array:
+    """Counts and binary entries are taken as they are."""
+    return np.zeros(session.source.shape[1])
+
+
+def fitted_observed(task: FitTask, solution: Solution, made: Any, likelihood: str, values: str) -> Linear:
+    """The fitted model, as it is made of normal entries, with the distribution of its own."""
+    fitted: Linear = made(task, solution)
+    if not OBSERVATION_MODELS[likelihood].noise:
+        nothing = np.zeros(len(fitted.noise.variance))
+        noise = replace(fitted.noise, variance=nothing, floor=nothing)
+        fitted = replace(fitted, noise=replace(noise, fixed=True) if isinstance(noise, SharedNoise) else noise)
+    return replace(fitted, entries=Observed.of(likelihood, values, solution.parameters.shape))

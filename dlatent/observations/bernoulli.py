@@ -1,0 +1,52 @@
+"""Binary entries: x = 1 with probability σ(η) = 1/(1 + exp(−η)), by the tilted bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from dlatent.arrays import Array
+from dlatent.observations.model import ObservationModel
+from dlatent.observations.posterior import Own, Terms
+from dlatent.observations.tilted import tilted
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
+
+
+@dataclass(frozen=True)
+class Bernoulli(ObservationModel):
+    """Entries 0 and 1."""
+
+    name, values = "bernoulli", "0 or 1"
+
+    def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
+        """x e − f(e, v)."""
+        bound, slope, curvature = tilted(e, v)
+        return Terms(x * e - bound, x - slope, curvature)
+
+    def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
+        """0 and 1."""
+        return np.asarray((x == 0.0) | (x == 1.0))
+
+    def mean(self, e: Array, v: Array) -> Array:
+        """E[σ(η)], by Gauss and Hermite."""
+        parts = zip(NODES, WEIGHTS / np.sqrt(2.0 * np.pi), strict=True)
+        return np.asarray(sum(weight * expit(e + node * np.sqrt(v)) for node, weight in parts))
+
+    def variance(self, e: Array, v: Array, own: Own) -> Array:
+        """Of a coin."""
+        mean = self.mean(e, v)
+        return np.asarray(mean * (1.0 - mean))
+
+    def drawn(self, predictor: Array, own: Own, rng: Any) -> Array:
+        """Zeros and ones."""
+        return np.asarray(rng.random(predictor.shape) < expit(predictor), dtype=np.float64)
+
+    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
+        """Residuals in units of their spread, and the log-odds of the means."""
+        part = np.clip(mean, 1e-6, 1.0 - 1e-6)
+        return 1.5 * (x - part) / np.sqrt(part * (1.0 - part)), np.log(part / (1.0 - part))

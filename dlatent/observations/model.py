@@ -1,0 +1,138 @@
+"""What an observation model is: how an entry x is distributed given its linear predictor η = wᵀz + b."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array
+from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.observations.posterior import Guess, Own, Posterior, Terms, expectation
+
+STENCIL = 0.01
+"""Distance, in logarithms, of the points from which slope and curvature along a parameter of shape are taken."""
+
+
+@dataclass(frozen=True)
+class ObservationModel:
+    """Entries of one distribution; a subclass is one file.
+
+    Parameters
+    ----------
+    name : the value of `likelihood` that asks for it.
+    values : which values entries may have, in words.
+    noise : whether it has noise variances ψ, as the normal distribution has.
+    level : whether rows have a level of their own unless a user says otherwise.
+    exact : whether B is the best of quadratic bounds with the precision p, so that whole steps never lower the bound.
+    shapes : parameters of shape: none, one of all features, or one of each.
+    range : the logarithms between which these are.
+    """
+
+    name: ClassVar[str]
+    values: ClassVar[str] = "a number"
+    noise: ClassVar[bool] = False
+    level: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+    shapes: ClassVar[str] = "none"
+    range: ClassVar[tuple[float, float]] = (0.0, 0.0)
+
+    def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
+        """The bound of entries x (n, D) whose predictors have means e and variances v, but for `constant`."""
+        raise NotImplementedError
+
+    def constant(self, x: Array, own: Own) -> Array | float:
+        """What log p has beside `terms`, whatever the predictors are: it is needed once and not at each step."""
+        return 0.0
+
+    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
+        """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries."""
+        return expectation(self, x, seen, parameters, own, self.guess(x, own))
+
+    def guess(self, x: Array, own: Own) -> Guess | None:
+        """Normal entries whose posterior is near that of entries that say much; None where the prior is near enough."""
+        return None
+
+    def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
+        """Whether each value may be an entry."""
+        return np.ones(x.shape, dtype=np.bool_)
+
+    def first_shape(self, features: int) -> Array | None:
+        """Where the parameters of shape begin."""
+        return None
+
+    def mean(self, e: Array, v: Array) -> Array:
+        """The mean of entries whose predictors are normal with means e and variances v."""
+        return e
+
+    def variance(self, e: Array, v: Array, own: Own) -> Array:
+        """Their variance."""
+        return np.asarray(v + own.noise)
+
+    def drawn(self, predictor: Array, own: Own, rng: Any) -> Array:
+        """Entries drawn at random, given their predictors (n, D)."""
+        raise NotImplementedError
+
+    def sample(self, samples: int, parameters: Parameters, own: Own, rng: Any) -> Array:
+        """Rows drawn at random (n, D), NaN where nothing is known of a feature."""
+        z, unknown = rng.standard_normal((samples, parameters.loadings.shape[1])), np.isnan(parameters.mean)
+        rows = self.drawn(z @ parameters.loadings.T + np.nan_to_num(parameters.mean), own, rng)
+        return np.where(unknown, np.nan, rows)
+
+    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
+        """Rows x (n, D), NaN where missing, of features with these means (D,), on a scale on which their principal
+        axes are a start; and the predictors of the means (D,)."""
+        return x - mean, mean
+
+    def noise_sums(self, terms: Terms, x: Array, e: Array, v: Array, seen: Array, own: Own) -> Array:
+        """Σ u((x − e)² + v), Σ u, and ∂B/∂log ψ, sums over the rows (3, D), with u = p ψ."""
+        weight = terms.precision * own.noise
+        energy = weight * ((x - e) ** 2 + v)
+        return np.stack([energy.sum(axis=0), weight.sum(axis=0), 0.5 * (energy / own.noise - seen).sum(axis=0)])
+
+    def around(self, own: Own) -> Iterator[Own]:
+        """Parameters of shape a little below, at and above their own."""
+        assert own.shape is not None
+        for step in (-STENCIL, 0.0, STENCIL):
+            yield own._replace(shape=own.shape * np.exp(step))
+
+    def shape_sums(self, x: Array, about: Posterior, seen: Array, parameters: Parameters, own: Own) -> Array:
+        """Sums of the bound over the rows (3, D), `around` the parameters of shape."""
+        each = (self.terms(x, about.e, about.v, other).bound + self.constant(x, other) for other in self.around(own))
+        return np.stack([np.where(seen > 0.0, bound, 0.0).sum(axis=0) for bound in each])
+
+    def updated(self, image: Parameters, noise: Array, shape: Array, specification: Specification) -> Parameters:
+        """The image with noise variances and parameters of shape from their sums: ψ = Σu((x − e)² + v)/Σu (PX-EM), at
+        most halved, and a Newton step along the logarithms of the shapes."""
+        if self.noise:
+            energy, weight = (specification.per_group(each) for each in noise[:2])
+            variance = np.where(weight > 0.0, energy / np.where(weight > 0.0, weight, 1.0), image.noise_variance)
+            variance = np.maximum(variance, 0.5 * image.noise_variance)
+            image = image._replace(noise_variance=np.maximum(variance, specification.floors))
+        if image.shape is None:
+            return image
+        below, at, above = _pooled(shape, len(image.shape))
+        rise, curvature = above - below, below - 2.0 * at + above
+        newton = -0.5 * STENCIL * rise / np.where(curvature < 0.0, curvature, 1.0)
+        step = np.clip(np.where(curvature < 0.0, newton, np.sign(rise)), -1.0, 1.0)
+        return image._replace(shape=self.bounded(image.shape * np.exp(step)))
+
+    def bounded(self, shape: Array) -> Array:
+        """Parameters of shape within their range."""
+        return np.asarray(np.exp(np.clip(np.log(shape), *self.range)))
+
+    def own_slope(self, noise: Array, shape: Array, parameters: Parameters, specification: Specification) -> Array:
+        """∂B/∂(log ψ, log shape), in the order of `Parameters.flatten`."""
+        slope = specification.per_group(noise[2]) if self.noise else np.zeros(len(parameters.noise_variance))
+        if parameters.shape is None:
+            return slope
+        below, _, above = _pooled(shape, len(parameters.shape))
+        return np.concatenate([slope, (above - below) / (2.0 * STENCIL)])
+
+
+def _pooled(sums: Array, size: int) -> Array:
+    """Sums (3, D) of each feature, or of all where they share a parameter of shape."""
+    return sums if size == sums.shape[1] else sums.sum(axis=1, keepdims=True)

@@ -1,0 +1,91 @@
+"""Counts: x ~ Poisson(exp η).  The bound is exact: E[exp η] = exp(e + v/2).
+
+Source: Chiquet, Mariadassou and Robin (2018), "Variational inference for probabilistic Poisson PCA".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+
+from dlatent.arrays import Array
+from dlatent.observations.model import ObservationModel
+from dlatent.observations.posterior import Guess, Own, Terms
+
+FAR, LARGEST = 300.0, 40.0
+"""Largest logarithms of an expected count, so that squares are numbers, and of one from which counts are drawn."""
+EXTRA = 0.2
+"""Variance of counts beyond that of Poisson, as a part of their squared means, that a start allows for."""
+FACTORIALS = gammaln(np.arange(256) + 1.0)
+"""Of small counts, which are looked up."""
+RARE = 0.3
+"""Keeps features that are seldom counted from leading a start."""
+
+
+def is_count(x: Array) -> npt.NDArray[np.bool_]:
+    """Whether each value is a whole number that is not negative."""
+    return np.asarray((x >= 0.0) & (x == np.floor(x)))
+
+
+def log_factorial(x: Array) -> Array:
+    """log x! of counts, most of which are small."""
+    values = FACTORIALS[np.minimum(x, len(FACTORIALS) - 1).astype(np.intp)]
+    large = x >= len(FACTORIALS)
+    values[large] = gammaln(x[large] + 1.0)
+    return np.asarray(values)
+
+
+def working_counts(x: Array, mean: Array) -> tuple[Array, Array]:
+    """Pearson residuals of counts, those of rare features made small, and the logarithms of the means."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        level = np.nansum(x, axis=1) / np.where(np.isnan(x), 0.0, mean).sum(axis=1)
+    level = np.where(np.isfinite(level) & (level > 0.0), level, 1.0)
+    expected = level[:, None] * mean
+    residual = (x - expected) / np.sqrt(expected + EXTRA * expected**2)
+    residual = np.clip(residual, -3.0, np.sqrt(len(x))) / np.sqrt(np.minimum(expected, 1.0) + RARE)
+    return residual, np.log(mean)
+
+
+@dataclass(frozen=True)
+class Poisson(ObservationModel):
+    """Counts of a Poisson distribution."""
+
+    name, values, level = "poisson", "a count, a whole number of at least 0", True
+
+    def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
+        """x e − exp(e + v/2)."""
+        mean = np.exp(np.minimum(e + 0.5 * v, FAR))
+        return Terms(x * e - mean, x - mean, mean)
+
+    def constant(self, x: Array, own: Own) -> Array:
+        """−log x!."""
+        return -log_factorial(x)
+
+    def guess(self, x: Array, own: Own) -> Guess:
+        """log x of counts that are not 0, with the variance 1/x."""
+        return Guess(np.log(np.maximum(x, 1.0)), x)
+
+    def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
+        """Counts."""
+        return is_count(x)
+
+    def mean(self, e: Array, v: Array) -> Array:
+        """That of a lognormal variable."""
+        return np.asarray(np.exp(np.minimum(e + 0.5 * v, FAR)))
+
+    def variance(self, e: Array, v: Array, own: Own) -> Array:
+        """Of a Poisson variable whose mean is lognormal."""
+        mean = self.mean(e, v)
+        return np.asarray(mean + mean**2 * np.expm1(np.minimum(v, FAR)))
+
+    def drawn(self, predictor: Array, own: Own, rng: Any) -> Array:
+        """Counts."""
+        return np.asarray(rng.poisson(np.exp(np.minimum(predictor, LARGEST))), dtype=np.float64)
+
+    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
+        """Pearson residuals."""
+        return working_counts(x, mean)

@@ -1,0 +1,235 @@
+"""Statistics of rows under an observation model, and the M-step.
+
+The loadings of feature j move by G_j⁻¹(Σ h z̃ − G_j (w_j, 0)), with h = g + p(e − b) and G_j = Σ p E[z̃z̃ᵀ]: regressions,
+as of rows with missing entries, in the form of increments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Features, add
+from dlatent.errors import DataError, number_of
+from dlatent.gaussian.maximisation import expanded
+from dlatent.gaussian.missing_entries.entries import Entries, EntrySums
+from dlatent.gaussian.missing_entries.observed import chunks, require_not_infinite
+from dlatent.gaussian.missing_entries.row_effects import level_of, others, with_level, without_level
+from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.gaussian.views import check_features
+from dlatent.observations.model import ObservationModel
+from dlatent.observations.posterior import Own
+from dlatent.operators.symmetric import triangle, unpacked
+
+RIDGE = 1e-9
+"""Part of its trace that keeps a normal matrix from being singular; steps are increments, and end where they would."""
+FARTHEST = 3.0
+"""Deviations of a predictor's change that stand for the largest one of all rows."""
+
+
+class Values(NamedTuple):
+    """Which values are observed: NaN is missing, unless entries may not be; of sparse rows what is not stored is 0, or
+    missing."""
+
+    missing: str
+
+    def of(self, features: Features) -> tuple[Array, Array]:
+        """Rows (n, D), 0 where missing, and 1 where they are observed."""
+        if isinstance(features, sp.csr_array):
+            x = np.asarray(features.toarray(), dtype=np.float64)
+            if self.missing != "unstored":
+                return x, np.ones(x.shape)
+            stored = sp.csr_array(
+                (np.ones(len(features.data)), features.indices, features.indptr), shape=features.shape
+            )
+            return x, np.asarray(stored.toarray())
+        x = np.array(features, dtype=np.float64)
+        seen = ~np.isnan(x) if self.missing == "nan" else np.ones(x.shape, dtype=bool)
+        x[~seen] = 0.0
+        return x, seen.astype(np.float64)
+
+
+class ObservationRequest(NamedTuple):
+    """A model with parameters in the units of the fit, u = (x − shift)/scale, both (D,), and which values it sees."""
+
+    model: ObservationModel
+    parameters: Parameters
+    specification: Specification
+    values: Values
+    shift: Array
+    scale: Array
+
+
+class ObservationSums(NamedTuple):
+    """Statistics at given parameters, additive over rows: those of `Entries` with entries weighted by their precisions,
+    those of the noise variances and of the parameters of shape (3, D), and how many rows observe something."""
+
+    entries: Entries
+    noise: Array
+    shape: Array
+    rows: float
+
+
+def row_chunks(features: Features, k: int) -> Iterator[slice]:
+    """Rows whose arrays stay small."""
+    return chunks(features, (k + 1) * (k + 2) // 2)
+
+
+def block_observations(block: Block, request: ObservationRequest) -> ObservationSums:
+    """Statistics of a block; additive, O(n D K²) for each step of its rows."""
+    model, parameters, specification, values, shift, scale = request
+    width, k = parameters.loadings.shape
+    own, size = Own.of(parameters, specification), (k + 1) * (k + 2) // 2
+    zeros = Entries(
+        np.zeros((size, width)), np.zeros((k + 1, width)), np.zeros(width), np.zeros(size), 0.0, np.zeros(k)
+    )
+    total = ObservationSums(zeros, np.zeros((3, width)), np.zeros((3, width)), 0.0)
+    for at in row_chunks(block.features, k):
+        x, seen = values.of(block.features[at])
+        x = np.where(seen > 0.0, (x - shift) / scale, 0.0)
+        total = add(total, _statistics(model, x, seen, parameters, own))
+    return total
+
+
+def _statistics(model: ObservationModel, x: Array, seen: Array, parameters: Parameters, own: Own) -> ObservationSums:
+    about = model.expectation(x, seen, parameters, own)
+    k = about.mean.shape[1]
+    first, second = triangle(k + 1)
+    joint = np.hstack([about.mean, np.ones((len(x), 1))])
+    moments = joint[:, first] * joint[:, second]
+    moments[:, (first < k) & (second < k)] += about.covariance
+    something = seen.any(axis=1)
+    weight = something if about.weight is None else something * about.weight
+    precision = about.terms.precision
+    pull = about.terms.slope + precision * (about.e - parameters.mean)
+    entries = Entries(
+        moments.T @ precision,
+        joint.T @ pull,
+        np.zeros(x.shape[1]),
+        moments.T @ weight,
+        float(about.bound.sum()),
+        np.zeros(k),
+    )
+    noise = model.noise_sums(about.terms, x, about.e, about.v, seen, own) if model.noise else np.zeros((3, x.shape[1]))
+    shape = np.zeros((3, x.shape[1])) if own.shape is None else model.shape_sums(x, about, seen, parameters, own)
+    return ObservationSums(entries, noise, shape, float(something.sum()))
+
+
+def maximise_observations(
+    model: ObservationModel,
+    sums: ObservationSums,
+    parameters: Parameters,
+    specification: Specification,
+    *,
+    expand: bool = True,
+) -> Parameters:
+    """M-step: an increment of each feature's loadings and mean, and what else the model has.  With `expand`, PX-EM."""
+    level, rest = (
+        (level_of(parameters), others(parameters, specification)) if specification.row_effects else (0.0, parameters)
+    )
+    entries = without_level(sums.entries, level) if specification.row_effects else sums.entries
+    k = rest.loadings.shape[1]
+    normal = unpacked(entries.second, k + 1).transpose(2, 0, 1)
+    now = np.column_stack([rest.loadings, np.zeros(len(rest.mean))])
+    missed = entries.cross.T - np.einsum("jkl,jl->jk", normal, now)
+    trace = np.trace(normal, axis1=1, axis2=2)
+    normal = normal + (RIDGE * (trace + max(float(trace.mean()), 1e-300)))[:, None, None] * np.eye(k + 1)
+    step = np.linalg.solve(normal, missed[:, :, None])[:, :, 0]
+    if not model.exact:
+        latent = unpacked(entries.latent, k + 1) / sums.rows
+        far = FARTHEST * np.sqrt(np.einsum("jk,kl,jl->j", step, latent, step)) + 1e-12
+        step *= (np.log1p(far) / far)[:, None]
+    image = rest._replace(loadings=rest.loadings + step[:, :k], mean=rest.mean + step[:, k])
+    image = model.updated(image, sums.noise, sums.shape, specification)
+    latent = unpacked(sums.entries.latent, len(sums.entries.cross))
+    if model.noise:  # rows with precisions of their own have them 1 on average
+        image = image._replace(noise_variance=image.noise_variance * sums.rows / latent[-1, -1])
+    if not specification.row_effects:
+        return expanded(image, latent) if expand else image
+    spread = np.sqrt(latent[k, k] / latent[-1, -1] - (latent[k, -1] / latent[-1, -1] if expand else 0.0) ** 2)
+    image = with_level(image, level)
+    return expanded(image, latent) if expand else with_level(others(image, specification), level * spread)
+
+
+def observation_slope(
+    model: ObservationModel, sums: ObservationSums, parameters: Parameters, specification: Specification
+) -> Array:
+    """The gradient of the bound in the order of `Parameters.flatten`."""
+    k = parameters.loadings.shape[1]
+    normal = unpacked(sums.entries.second, k + 1)
+    slope = (sums.entries.cross - np.einsum("abj,jb->aj", normal[:, :k], parameters.loadings)).T
+    own = model.own_slope(sums.noise, sums.shape, parameters, specification)
+    return np.concatenate([slope[:, :k].ravel(), slope[:, k], own])
+
+
+class FirstRequest(NamedTuple):
+    """A model, which values it sees, a shift (D,), and whether rows of zeros are refused."""
+
+    model: ObservationModel
+    values: Values
+    shift: Array
+    refuse_zero_rows: bool
+
+
+def block_first_sums(block: Block, request: FirstRequest) -> EntrySums:
+    """Counts and sums of the entries of a block; additive.  Raises DataError for a value that the model has not."""
+    model, values, shift, refuse_zero_rows = request
+    if values.missing == "raise":
+        check_features(block, refuse_zero_rows=refuse_zero_rows)
+    require_allowed(model, block.features, block.start)
+    counts, sums, energy = np.zeros((3, len(shift)))
+    total = EntrySums(np.zeros(len(shift) + 1), counts, sums, energy, None)
+    for at in chunks(block.features, 1):
+        x, seen = values.of(block.features[at])
+        away = np.where(seen > 0.0, x - shift, 0.0)
+        lengths = np.bincount(seen.sum(axis=1).astype(np.intp), minlength=len(shift) + 1).astype(np.float64)
+        squares = np.einsum("ij,ij->j", away, away)
+        total = add(total, EntrySums(lengths, seen.sum(axis=0), away.sum(axis=0), squares, None))
+    require_not_infinite(block, block.features, total.energy)
+    return total
+
+
+class RowsRequest(NamedTuple):
+    """Which values are seen, and how many of all samples, evenly spread, are wanted."""
+
+    values: Values
+    rows: int
+    samples: int
+
+
+def block_rows(block: Block, request: RowsRequest) -> Array:
+    """The wanted rows (rows, D) that lie in a block, NaN where entries are missing, the others zero; additive."""
+    places = np.arange(request.rows) * request.samples // request.rows
+    inside = np.flatnonzero((places >= block.start) & (places < block.start + block.rows))
+    x, seen = request.values.of(block.features[places[inside] - block.start])
+    rows = np.zeros((request.rows, block.features.shape[1]))
+    rows[inside] = np.where(seen > 0.0, x, np.nan)
+    return rows
+
+
+def require_allowed(model: ObservationModel, x: Features, start: int | None, chunk: int = 0) -> None:
+    """Refuse values that the model has not, in rows that begin at row `start` of the data, or in `chunk` where nobody
+    knows.  Errors: DataError naming row and column."""
+    rows: Any
+    columns: Any
+    entries: Any = x.data if isinstance(x, sp.csr_array) else x
+    bad = ~(model.allowed(entries) | np.isnan(entries))
+    if not bad.any():
+        return
+    if isinstance(x, sp.csr_array):
+        at = np.flatnonzero(bad)
+        rows, columns = np.searchsorted(x.indptr, at, side="right") - 1, x.indices[at]
+    else:
+        rows, columns = np.nonzero(bad)
+    row, column = int(rows[0]), int(columns[0])
+    place = f"row {row} of chunk {chunk}" if start is None else f"row {start + row}"
+    among = "the chunk" if start is None else f"rows {start}–{start + x.shape[0] - 1}"
+    raise DataError(
+        f"{place}, column {column} is {entries[bad][0]:g}, and "
+        f"{number_of(len(rows), f'entry of {among} is', f'entries of {among} are')} not {model.values}, as "
+        f"likelihood={model.name!r} asks for; correct them, or take another likelihood",
+        column=column,
+    )

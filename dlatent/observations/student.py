@@ -1,0 +1,85 @@
+"""Entries with heavy tails, each by itself: x = η + √ψ t, with t of Student's distribution with ν degrees of freedom.
+
+A normal variable whose precision u/ψ is drawn from a gamma distribution: q(u) is known in closed form, and with it the
+bound is the density of t where ((x − e)² + v)/ψ takes the place of the squared distance.  An outlier has a small u.
+Source: Liu and Rubin (1995); the noise by PX-EM (Liu, Rubin and Wu, 1998).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from dlatent.arrays import Array
+from dlatent.gaussian.specification import Parameters
+from dlatent.observations.model import ObservationModel
+from dlatent.observations.posterior import Guess, Own, Posterior, Terms, expectation
+
+FIRST = 4.0
+"""Degrees of freedom of a start."""
+WEIGHTS = (0.03, 1.0)
+"""Weights of all entries from which maxima are looked for."""
+ROBUST = 2.5
+"""Spreads at which residuals are cut for a start."""
+
+
+@dataclass(frozen=True)
+class Student(ObservationModel):
+    """Entries of Student's distribution."""
+
+    name, noise, exact = "student", True, True
+    shapes, range = "one", (0.0, float(np.log(200.0)))
+
+    def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
+        """log t_ν at d = ((x − e)² + v)/ψ, with the weight u = (ν + 1)/(ν + d)."""
+        assert own.shape is not None
+        nu, away = float(own.shape[0]), x - e
+        distance = (away**2 + v) / own.noise
+        weight = (nu + 1.0) / (nu + distance) / own.noise
+        constant = gammaln((nu + 1.0) / 2.0) - gammaln(nu / 2.0) - 0.5 * np.log(nu * np.pi * own.noise)
+        return Terms(constant - (nu + 1.0) / 2.0 * np.log1p(distance / nu), weight * away, weight)
+
+    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
+        """The best of some maxima of the bound: from the prior, and from posteriors with fewer and fewer outliers."""
+        best = expectation(self, x, seen, parameters, own)
+        for weight in WEIGHTS:
+            guess = Guess(x, np.broadcast_to(weight / own.noise, x.shape))
+            other = expectation(self, x, seen, parameters, own, guess)
+            better = other.bound > best.bound
+            pairs = zip((*best[:4], *best.terms, best.bound), (*other[:4], *other.terms, other.bound), strict=True)
+            for whole, piece in pairs:
+                whole[better] = piece[better]
+        return best
+
+    def first_shape(self, features: int) -> Array:
+        """Four degrees of freedom."""
+        return np.array([FIRST])
+
+    def variance(self, e: Array, v: Array, own: Own) -> Array:
+        """That of the noise is ψ ν/(ν − 2), infinite for ν ≤ 2."""
+        assert own.shape is not None
+        nu = float(own.shape[0])
+        return np.asarray(v + (own.noise * nu / (nu - 2.0) if nu > 2.0 else np.inf))
+
+    def drawn(self, predictor: Array, own: Own, rng: Any) -> Array:
+        """η + √ψ t."""
+        assert own.shape is not None
+        return np.asarray(predictor + np.sqrt(own.noise) * rng.standard_t(own.shape[0], predictor.shape))
+
+    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
+        """Residuals about the medians, cut at some times their usual size."""
+        middle = _medians(x)
+        away = x - middle
+        usual = 1.4826 * _medians(np.abs(away))
+        limit = np.where(usual > 0.0, ROBUST * usual, np.nanmax(np.abs(away), axis=0, initial=0.0))
+        return np.clip(away, -limit, limit), middle
+
+
+def _medians(x: Array) -> Array:
+    """Medians (D,) of what is observed of each feature, 0 where nothing is."""
+    medians, known = np.zeros(x.shape[1]), ~np.isnan(x).all(axis=0)
+    medians[known] = np.nanmedian(x[:, known], axis=0)
+    return medians

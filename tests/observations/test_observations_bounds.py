@@ -1,0 +1,128 @@
+"""Laws of observation models: bounds, slopes and precisions by definition, and moments of what is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats as st
+from hypothesis import given
+from hypothesis import strategies as some
+from scipy.integrate import quad
+
+from dlatent.arrays import Array
+from dlatent.gaussian.specification import Parameters
+from dlatent.observations import OBSERVATION_MODELS
+from dlatent.observations.posterior import Own
+from dlatent.observations.tilted import tilted
+
+NAMES = ["student", "poisson", "bernoulli", "negative_binomial"]
+"""Those whose entries are independent given z."""
+SHAPES = {"student": np.array([3.0]), "negative_binomial": np.array([2.5])}
+numbers = some.floats(-3.0, 3.0)
+variances = some.floats(0.0, 4.0)
+
+
+def own_of(name: str) -> Own:
+    return Own(np.array([0.7]), SHAPES.get(name))
+
+
+def log_p(name: str, x: float, eta: float) -> float:
+    """The definition, by SciPy."""
+    match name:
+        case "student":
+            return float(st.t.logpdf(x, 3.0, loc=eta, scale=np.sqrt(0.7)))
+        case "poisson":
+            return float(st.poisson.logpmf(x, np.exp(eta)))
+        case "bernoulli":
+            return float(st.bernoulli.logpmf(x, 1.0 / (1.0 + np.exp(-eta))))
+        case _:
+            mean = np.exp(eta)
+            return float(st.nbinom.logpmf(x, 2.5, 2.5 / (2.5 + mean)))
+
+
+def entry(name: str, seed: int) -> float:
+    """An entry that may be."""
+    rng = np.random.default_rng(seed)
+    drawn = {"student": rng.normal() * 3.0, "bernoulli": float(rng.integers(2))}
+    return float(drawn.get(name, rng.poisson(2.0)))
+
+
+def bound(name: str, x: float, e: float, v: float) -> tuple[float, float, float]:
+    model, own, at = OBSERVATION_MODELS[name], own_of(name), np.array([[x]])
+    terms = model.terms(at, np.array([[e]]), np.array([[v]]), own)
+    value = terms.bound + model.constant(at, own)
+    return float(value[0, 0]), float(terms.slope[0, 0]), float(terms.precision[0, 0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(e=numbers, v=variances, seed=some.integers(0, 999))
+def test_the_bound_is_below_the_expected_log_likelihood(name: str, e: float, v: float, seed: int) -> None:
+    """That of counts of Poisson is exact; without variance all are."""
+    x = entry(name, seed)
+    root = np.sqrt(v)
+    expected = log_p(name, x, e)
+    if root > 1e-3:
+        expected = quad(lambda t: st.norm.pdf(t) * log_p(name, x, e + root * t), -12.0, 12.0, limit=400)[0]
+    value = bound(name, x, e, v)[0]
+    assert value <= expected + 1e-6 * (1.0 + abs(expected))
+    if name == "poisson" or v == 0.0:
+        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(e=numbers, v=some.floats(0.01, 4.0), seed=some.integers(0, 999))
+def test_slope_and_precision_are_derivatives_of_the_bound(name: str, e: float, v: float, seed: int) -> None:
+    x, step = entry(name, seed), 1e-5
+    _, slope, precision = bound(name, x, e, v)
+    by_mean = (bound(name, x, e + step, v)[0] - bound(name, x, e - step, v)[0]) / (2.0 * step)
+    by_variance = (bound(name, x, e, v + step)[0] - bound(name, x, e, v - step)[0]) / (2.0 * step)
+    np.testing.assert_allclose(slope, by_mean, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(precision, -2.0 * by_variance, rtol=1e-5, atol=1e-5)
+    assert precision >= 0.0
+
+
+@given(m=some.floats(-30.0, 30.0), v=some.floats(0.0, 50.0), a=some.floats(0.0, 1.0))
+def test_the_tilted_bound_is_the_best_of_its_kind(m: float, v: float, a: float) -> None:
+    found = tilted(np.array([m]), np.array([v]))
+    other = 0.5 * a * a * v + np.logaddexp(0.0, m + (0.5 - a) * v)
+    assert found.bound[0] <= other + 1e-9 * (1.0 + abs(other))
+
+
+@pytest.mark.parametrize("name", OBSERVATION_MODELS)
+def test_rows_are_drawn_as_the_density_says(name: str) -> None:
+    """Of one feature, against SciPy's distribution of z and x by its first two moments."""
+    model = OBSERVATION_MODELS[name]
+    shape = {"student": 5.0, "student_rows": 5.0, "negative_binomial": 2.5}.get(name)
+    own = Own(np.array([0.7]), None if shape is None else np.array([shape]))
+    parameters = Parameters(np.array([[0.5]]), np.array([0.3]), own.noise, shape=own.shape)
+    rows = model.sample(400_000, parameters, own, np.random.default_rng(0))[:, 0]
+    e, v = np.array([[0.3]]), np.array([[0.25]])
+    inverse = 5.0 / 3.0 if name == "student_rows" else 1.0
+    mean, variance = (
+        model.mean(e, v)[0, 0],
+        model.variance(e, v * inverse, own._replace(noise=own.noise * inverse))[0, 0],
+    )
+    assert rows.mean() == pytest.approx(mean, abs=6.0 * rows.std() / np.sqrt(len(rows)))
+    assert rows.var() == pytest.approx(variance, rel=0.05)
+
+
+def test_values_that_may_not_be_are_known() -> None:
+    values = np.array([-1.0, 0.0, 0.5, 1.0, 2.0])
+    expected: dict[str, list[bool]] = {
+        "poisson": [False, True, False, True, True],
+        "negative_binomial": [False, True, False, True, True],
+        "bernoulli": [False, True, False, True, False],
+        "student": [True] * 5,
+        "student_rows": [True] * 5,
+    }
+    for name, allowed in expected.items():
+        assert OBSERVATION_MODELS[name].allowed(values).tolist() == allowed
+
+
+def test_log_factorials_are_those_of_scipy() -> None:
+    from scipy.special import gammaln
+
+    from dlatent.observations.poisson import log_factorial
+
+    counts: Array = np.array([[0.0, 1.0, 7.0, 255.0], [256.0, 300.0, 1e4, 3.0]])
+    np.testing.assert_allclose(log_factorial(counts), gammaln(counts + 1.0), rtol=1e-14)

@@ -1,0 +1,115 @@
+"""The E-step against dense integrals over z, and the density of rows against SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats as st
+from scipy.special import logsumexp
+
+from dlatent.arrays import Array
+from dlatent.gaussian.specification import Parameters, Specification, View
+from dlatent.observations import OBSERVATION_MODELS
+from dlatent.observations.posterior import Own
+from dlatent.observations.statistics import Values
+from tests.observations.cases import drawn
+
+GAPS = {"student": 0.06, "poisson": 0.006, "bernoulli": 0.022, "negative_binomial": 0.006}
+"""Nats an entry that the bound may be below the evidence, with the best parameters or near them."""
+GRID = np.linspace(-9.0, 9.0, 6001)
+
+
+def density(name: str, x: Array, eta: Array, own: Own) -> Array:
+    """log p(x | η) of entries, by SciPy."""
+    match name:
+        case "student":
+            return np.asarray(st.t.logpdf(x, own.shape[0], loc=eta, scale=np.sqrt(own.noise)))  # type: ignore[index]
+        case "poisson":
+            return np.asarray(st.poisson.logpmf(x, np.exp(eta)))
+        case "bernoulli":
+            return np.asarray(st.bernoulli.logpmf(x, 1.0 / (1.0 + np.exp(-eta))))
+        case _:
+            size = own.shape
+            return np.asarray(st.nbinom.logpmf(x, size, size / (size + np.exp(eta))))  # type: ignore[operator]
+
+
+def parameters_of(name: str, width: int, k: int, seed: int) -> tuple[Parameters, Own]:
+    rng = np.random.default_rng(seed)
+    model = OBSERVATION_MODELS[name]
+    specification = Specification((View("features", width),), ((0,),), k)
+    loadings, mean = rng.normal(size=(width, k)) * 0.8, rng.normal(-0.3, 0.5, width)
+    parameters = Parameters(loadings, mean, np.array([0.4]), shape=model.first_shape(width))
+    return parameters, Own.of(parameters, specification)
+
+
+@pytest.mark.parametrize("name", GAPS)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_is_below_the_evidence_and_near_it(name: str, seed: int) -> None:
+    parameters, own = parameters_of(name, 6, 1, seed)
+    model, rng = OBSERVATION_MODELS[name], np.random.default_rng(seed)
+    x = model.sample(30, parameters, own, rng)
+    seen = (rng.random(x.shape) > 0.2).astype(float)
+    about = model.expectation(x, seen, parameters, own)
+    eta = GRID[:, None, None] * parameters.loadings[:, 0] + parameters.mean
+    each = (seen * density(name, x[None], eta, own)).sum(axis=2) + st.norm.logpdf(GRID)[:, None]
+    evidence = logsumexp(each, axis=0) + np.log(GRID[1] - GRID[0])
+    gap = evidence - about.bound
+    assert gap.min() > -1e-7
+    assert gap.sum() / seen.sum() < GAPS[name]
+    weights = np.exp(each - logsumexp(each, axis=0))
+    mean = GRID @ weights
+    spread = np.sqrt(GRID**2 @ weights - mean**2)
+    usual = np.median(np.abs(about.mean[:, 0] - mean) / spread)
+    assert usual < 0.1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_a_multivariate_t_are_exact(seed: int) -> None:
+    parameters, own = parameters_of("student_rows", 7, 2, seed)
+    model, rng = OBSERVATION_MODELS["student_rows"], np.random.default_rng(seed)
+    x = model.sample(20, parameters, own, rng)
+    seen = (rng.random(x.shape) > 0.2).astype(float)
+    about = model.expectation(x, seen, parameters, own)
+    covariance = parameters.loadings @ parameters.loadings.T + np.diag(own.noise)
+    for row, mask, found in zip(x, seen > 0.0, about.bound, strict=True):
+        shape = covariance[np.ix_(mask, mask)]
+        expected = st.multivariate_t.logpdf(row[mask], parameters.mean[mask], shape, df=4.0)
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", OBSERVATION_MODELS)
+def test_each_row_is_for_itself(name: str) -> None:
+    """A row has the same q(z) among others, alone, and with entries that are missing left out."""
+    parameters, own = parameters_of(name, 6, 2, 0)
+    model = OBSERVATION_MODELS[name]
+    x, seen = drawn(name, 12, 6), np.ones((12, 6))
+    seen[3, 1] = seen[3, 4] = 0.0
+    whole = model.expectation(x * seen, seen, parameters, own)
+    few = model.expectation(x[3:4] * seen[3:4], seen[3:4], parameters, own)
+    kept = seen[3] > 0.0
+    shape = own.shape if own.shape is None or len(own.shape) == 1 else own.shape[kept]
+    rest = model.expectation(x[3:4, kept], seen[3:4, kept], parameters.of(kept), Own(own.noise[kept], shape))
+    for other in (few, rest):
+        np.testing.assert_allclose(whole.mean[3], other.mean[0], rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(whole.bound[3], other.bound[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["poisson", "bernoulli"])
+def test_a_row_with_nothing_has_the_prior(name: str) -> None:
+    parameters, own = parameters_of(name, 6, 2, 0)
+    about = OBSERVATION_MODELS[name].expectation(np.zeros((1, 6)), np.zeros((1, 6)), parameters, own)
+    np.testing.assert_allclose(about.mean, 0.0, atol=1e-12)
+    np.testing.assert_allclose(about.covariance, [[1.0, 0.0, 1.0]], atol=1e-12)
+    np.testing.assert_allclose(about.bound, 0.0, atol=1e-12)
+
+
+def test_values_are_observed_as_missing_says() -> None:
+    import scipy.sparse as sp
+
+    dense = np.array([[1.0, np.nan], [0.0, 2.0]])
+    x, seen = Values("nan").of(dense)
+    assert seen.tolist() == [[1.0, 0.0], [1.0, 1.0]]
+    assert x.tolist() == [[1.0, 0.0], [0.0, 2.0]]
+    sparse = sp.csr_array(np.array([[1.0, 0.0], [0.0, 2.0]]))
+    assert Values("raise").of(sparse)[1].all()
+    assert Values("unstored").of(sparse)[1].tolist() == [[1.0, 0.0], [0.0, 1.0]]
