@@ -140,6 +140,10 @@ def by_cells(trial: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
     """Fits to the visible cells, and their scores on the others."""
     if not hasattr(trial.model, "missing"):
         raise DataError(f"{type(trial.model).__name__} has no missing entries; take criterion='cross_validation'")
+    if (likelihood := getattr(trial.model, "likelihood", "normal")) != "normal":
+        raise DataError(
+            f"cells are held out of normal entries, and likelihood={likelihood!r}; take criterion='cross_validation'"
+        )
     if trial.graph is not None:
         raise DataError("cells are held out of rows that no graph joins; take criterion='cross_validation'")
     if not hides_cells(trial):
@@ -243,7 +247,7 @@ def by_criterion(trial: Trial, numbers: list[int], criterion: str) -> list[Line]
 
 def has_spectrum(model: Any) -> bool:
     """Whether the eigenvalues of the covariance are all that the maximum depends on."""
-    return isinstance(model, PPCA) and model.missing == "raise"
+    return isinstance(model, PPCA) and model.missing == "raise" and model.likelihood == "normal"
 
 
 def by_spectrum(trial: Trial, numbers: list[int], criterion: str, seed: int) -> list[Line]:

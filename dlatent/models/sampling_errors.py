@@ -121,6 +121,7 @@ def bootstrap(
     Künsch (1989), "The jackknife and the bootstrap for general stationary observations"; Fisher, Caffo, Schwartz and
     Zipunnikov (2016), "Fast, exact bootstrap principal component analysis for p > 1 million".
     """
+    require_normal(self, "the bootstrap")
     fitted, k = self._model, self.n_components_  # type: ignore[attr-defined]
     if n_replicates < 2 or n_axes < k:
         raise DataError(f"n_replicates is {n_replicates} and n_axes {n_axes}; expected at least 2, and {k} components")

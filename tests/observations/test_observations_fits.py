@@ -180,6 +180,8 @@ def test_what_does_not_go_with_a_likelihood_is_refused() -> None:
         fitted.get_precision,
         fitted.north_rule,
         lambda: fitted.predict_cells(entries, [0], [0]),
+        lambda: fitted.bootstrap(entries, block_length=1),
+        lambda: select_n_components(PPCA(likelihood="poisson"), entries, [1, 2], criterion="held_out"),
     ):
         with pytest.raises(DataError, match="normal entries"):
             ask()
@@ -191,6 +193,16 @@ def test_numbers_of_components_are_compared_by_rows_that_are_left_out() -> None:
     assert compared.attrs["criterion"] == "cross_validation"
     assert compared.attrs["best"] in (2, 4)
     assert np.isfinite(compared["cross_validated_log_likelihood"]).all()
+
+
+def test_no_number_of_components_of_counts_is_read_off_eigenvalues() -> None:
+    entries = drawn("poisson", 200, 6)
+    compared = select_n_components(PPCA(likelihood="poisson"), entries, [1, 2], criterion="bic")
+    each = [PPCA(k, likelihood="poisson").fit(entries).bic(entries) for k in (1, 2)]
+    np.testing.assert_allclose(compared["bic"], each, rtol=1e-6)
+    for criterion in ("evidence", "parallel"):
+        with pytest.raises(DataError, match=criterion):
+            select_n_components(PPCA(likelihood="poisson"), entries, [1, 2], criterion=criterion)
 
 
 def test_expected_entries_are_in_the_units_of_the_data() -> None:
