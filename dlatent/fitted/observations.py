@@ -16,9 +16,9 @@ from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.observations import OBSERVATION_MODELS
 from dlatent.observations.model import ObservationModel
-from dlatent.observations.posterior import Own, Posterior, doubled
+from dlatent.observations.posterior import Own, Posterior
 from dlatent.observations.statistics import Values, row_chunks
-from dlatent.operators.symmetric import packed_squares, unpacked
+from dlatent.operators.symmetric import doubled, packed_squares, unpacked
 
 
 @dataclass(frozen=True)

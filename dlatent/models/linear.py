@@ -66,8 +66,9 @@ def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | 
     Returns
     -------
     array of shape (n_samples, n_features)
-        In units of the features; lazy where `Z` is.  A DataArray over the dimensions of the features where the fit had
-        several of them, and where it had a DataArray and `Z` is one.
+        In units of the features, of another `likelihood` the means of entries about Wz + μ; lazy where `Z` is.  A
+        DataArray over the dimensions of the features where the fit had several of them, and where it had a DataArray
+        and `Z` is one.
 
     Raises
     ------
@@ -138,7 +139,7 @@ class LinearModel(Model[LinearGaussian]):
 def sample(
     self: LinearModel, n_samples: int = 1, *, random_state: Seed = None
 ) -> npt.NDArray[np.float64] | xr.DataArray:
-    """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε.
+    """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε, or entries of the `likelihood` about Wz + μ.
 
     Returns
     -------

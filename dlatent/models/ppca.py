@@ -157,8 +157,8 @@ class PPCA(linear.LinearModel):
 
     @property
     def row_effect_variance_(self) -> float:
-        """float: τ², the variance of the levels of the rows with `row_effects=True`, else 0; the level of a row is its
-        last score, times τ with `whiten=True`."""
+        """float: τ², the variance of the levels of rows that have one (`row_effects`), else 0; the level of a row is
+        its last score, times τ with `whiten=True`."""
         return float((self._model.fitted_loadings[:, self.n_components_ :] ** 2).max(initial=0.0))
 
     @property

@@ -6,9 +6,9 @@ model gives a lower bound B(e, v) ≤ E_q[log p(x | η)], its slope g = ∂B/∂
     M = I + Σ_j p_j w_j w_jᵀ,   S = M⁻¹,   M m = Σ_j w_j (g_j + p_j (e_j − b_j))
 
 An entry counts as a normal one with the value e + g/p and the noise variance 1/p; a missing one has p = g = 0.  The
-fixed point is found from the prior in each pass, so that a pass is a function of the parameters alone.  Where B is the
-best of quadratic bounds with this p a step never lowers it; else a row whose bound falls takes half of the step, in
-natural parameters.
+fixed point is found from the prior or a guess in each pass, so that a pass is a function of the parameters alone.
+Where B is the best of quadratic bounds with this p a step never lowers it; else a row whose bound falls takes half of
+the step, in natural parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.operators.symmetric import inverted, packed_squares, triangle, unpacked
+from dlatent.operators.symmetric import doubled, inverted, packed_squares, triangle, unpacked
 
 STEPS = 200
 """Steps of a row at most."""
@@ -85,12 +85,6 @@ class Posterior(NamedTuple):
         if self.weight is None or self.inverse is None:
             return self.covariance
         return np.asarray(self.covariance * (self.weight * self.inverse)[:, None])
-
-
-def doubled(k: int) -> Array:
-    """How often each entry of a packed triangle is in the matrix (K(K+1)/2,)."""
-    first, second = triangle(k)
-    return np.where(first == second, 1.0, 2.0)
 
 
 def inverses(precision: Array, k: int) -> tuple[Array, Array]:

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Features, add
 from dlatent.errors import DataError, number_of
 from dlatent.gaussian.maximisation import expanded
-from dlatent.gaussian.missing_entries.entries import Entries, EntrySums
-from dlatent.gaussian.missing_entries.observed import chunks, require_not_infinite
-from dlatent.gaussian.missing_entries.row_effects import level_of, others, with_level, without_level
+from dlatent.gaussian.missing_entries.entries import Entries, EntrySums, block_entry_sums
+from dlatent.gaussian.missing_entries.observed import chunks, sampled
+from dlatent.gaussian.missing_entries.row_effects import level_of, others, with_new_level, without_level
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.views import check_features
 from dlatent.observations.model import ObservationModel
@@ -147,11 +147,9 @@ def maximise_observations(
     latent = unpacked(sums.entries.latent, len(sums.entries.cross))
     if model.noise:  # rows with precisions of their own have them 1 on average
         image = image._replace(noise_variance=image.noise_variance * sums.rows / latent[-1, -1])
-    if not specification.row_effects:
-        return expanded(image, latent) if expand else image
-    spread = np.sqrt(latent[k, k] / latent[-1, -1] - (latent[k, -1] / latent[-1, -1] if expand else 0.0) ** 2)
-    image = with_level(image, level)
-    return expanded(image, latent) if expand else with_level(others(image, specification), level * spread)
+    if specification.row_effects:
+        return with_new_level(image, latent, level, expand=expand)
+    return expanded(image, latent) if expand else image
 
 
 def observation_slope(
@@ -180,15 +178,12 @@ def block_first_sums(block: Block, request: FirstRequest) -> EntrySums:
     if values.missing == "raise":
         check_features(block, refuse_zero_rows=refuse_zero_rows)
     require_allowed(model, block.features, block.start)
-    counts, sums, energy = np.zeros((3, len(shift)))
-    total = EntrySums(np.zeros(len(shift) + 1), counts, sums, energy, None)
+    total: EntrySums | None = None
     for at in chunks(block.features, 1):
         x, seen = values.of(block.features[at])
-        away = np.where(seen > 0.0, x - shift, 0.0)
-        lengths = np.bincount(seen.sum(axis=1).astype(np.intp), minlength=len(shift) + 1).astype(np.float64)
-        squares = np.einsum("ij,ij->j", away, away)
-        total = add(total, EntrySums(lengths, seen.sum(axis=0), away.sum(axis=0), squares, None))
-    require_not_infinite(block, block.features, total.energy)
+        rows = Block(block.index, block.start + at.start, np.where(seen > 0.0, x, np.nan))
+        total = add(total, block_entry_sums(rows, shift))
+    assert total is not None
     return total
 
 
@@ -202,11 +197,10 @@ class RowsRequest(NamedTuple):
 
 def block_rows(block: Block, request: RowsRequest) -> Array:
     """The wanted rows (rows, D) that lie in a block, NaN where entries are missing, the others zero; additive."""
-    places = np.arange(request.rows) * request.samples // request.rows
-    inside = np.flatnonzero((places >= block.start) & (places < block.start + block.rows))
-    x, seen = request.values.of(block.features[places[inside] - block.start])
+    numbers, places = sampled(block, request.rows, request.samples)
+    x, seen = request.values.of(block.features[places])
     rows = np.zeros((request.rows, block.features.shape[1]))
-    rows[inside] = np.where(seen > 0.0, x, np.nan)
+    rows[numbers] = np.where(seen > 0.0, x, np.nan)
     return rows
 
 

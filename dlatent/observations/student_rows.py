@@ -14,9 +14,9 @@ from scipy.special import gammaln
 
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters
-from dlatent.observations.posterior import Own, Posterior, Terms, doubled, inverses, times
+from dlatent.observations.posterior import Own, Posterior, Terms, inverses, times
 from dlatent.observations.student import Student
-from dlatent.operators.symmetric import packed_squares, triangle
+from dlatent.operators.symmetric import doubled, packed_squares, triangle
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,13 @@ def packed_squares(rows: Array) -> Array:
     return rows[:, first] * rows[:, second]
 
 
+def doubled(size: int) -> Array:
+    """How often each entry of a packed triangle is in the matrix (size(size+1)/2,): products of packed symmetric
+    matrices with these factors are traces of products."""
+    first, second = triangle(size)
+    return np.where(first == second, 1.0, 2.0)
+
+
 def unpacked(packed: Array, size: int) -> Array:
     """Symmetric matrices (size, size, …) from packed triangles (size(size+1)/2, …)."""
     return np.asarray(packed[_places(size)])

@@ -26,7 +26,7 @@ from dlatent.gaussian.missing_entries.entries import (
     weights_of,
 )
 from dlatent.gaussian.missing_entries.entries import posterior as posterior_of
-from dlatent.gaussian.missing_entries.observed import chunks, observed, rows_of
+from dlatent.gaussian.missing_entries.observed import chunks, observed, rows_of, sampled
 from dlatent.gaussian.missing_entries.patterns import MaskMoments, entries_of_patterns
 from dlatent.gaussian.moments import Moments, PatternMoments, recentred
 from dlatent.gaussian.specification import Parameters, Specification, View
@@ -184,10 +184,9 @@ class SampleRequest(NamedTuple):
 def block_sample(block: Block, request: SampleRequest) -> Array:
     """Rows u (rows, D) of the sample that lie in a block, the others zero; additive."""
     features = np.asarray(rows_of(block))
-    places = np.arange(request.rows) * request.samples // request.rows
-    inside = np.flatnonzero((places >= block.start) & (places < block.start + len(features)))
+    numbers, places = sampled(block, request.rows, request.samples)
     sample = np.zeros((request.rows, features.shape[1]))
-    sample[inside] = (features[places[inside] - block.start] - request.shift) / request.scale
+    sample[numbers] = (features[places] - request.shift) / request.scale
     return sample
 
 

@@ -12,7 +12,7 @@ from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.missing_entries.entries import EntrySums
-from dlatent.gaussian.missing_entries.row_effects import with_level
+from dlatent.gaussian.missing_entries.row_effects import SMALLEST_LEVEL, with_level
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.observations import OBSERVATION_MODELS
 from dlatent.observations.model import ObservationModel
@@ -50,8 +50,6 @@ PASSES, STEPS = 30, 8
 """Passes of a fit, and steps of a row in a pass, about."""
 SAMPLE = 2**21
 """Entries of the rows from which a fit starts, 16 MiB."""
-SMALLEST_LEVEL = 0.1
-"""Deviation of the levels that a start has at least, on the scale of the predictors."""
 LEAST = 1e-3
 """Part of the first component that a start gives each at least."""
 

@@ -28,7 +28,7 @@ from dlatent.gaussian.missing_entries.entries import Posterior, posterior, weigh
 from dlatent.gaussian.missing_entries.observed import Observed, chunks, observed, stacked
 from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.views import Parts
-from dlatent.operators.symmetric import packed_squares, triangle
+from dlatent.operators.symmetric import doubled, packed_squares, triangle
 
 FOLDS = 10
 """Every tenth row belongs together: what is left without one of ten such sets tells the standard error."""
@@ -192,9 +192,8 @@ def linear_variances(
 def _forms(loadings: Array, spread: Array | None) -> tuple[Array, Array | None]:
     """E[w_j w_jᵀ] and Σ_j, None where nothing is uncertain, packed: products with packed symmetric S are traces of
     products with S."""
-    first, second = triangle(loadings.shape[1])
-    doubled, squares = np.where(first == second, 1.0, 2.0), packed_squares(loadings)
-    return (squares * doubled, None) if spread is None else ((squares + spread) * doubled, spread * doubled)
+    twice, squares = doubled(loadings.shape[1]), packed_squares(loadings)
+    return (squares * twice, None) if spread is None else ((squares + spread) * twice, spread * twice)
 
 
 class Hiding(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Dense, Features
+from dlatent.arrays import Array, Block, Dense, Features, Integers
 from dlatent.errors import DataError, number_of
 from dlatent.gaussian.views import bad_entry
 from dlatent.operators.sparse import column_sums, entries_squared, with_data
@@ -227,6 +227,13 @@ def require_not_infinite(block: Block, features: Features, energy: Array) -> Non
         f"{among}; make them NaN if they are missing, or correct them",
         column=bad.column,
     )
+
+
+def sampled(block: Block, rows: int, samples: int) -> tuple[Integers, Integers]:
+    """Which of so many rows, evenly spread over all samples, lie in a block, and where in it."""
+    places = np.arange(rows) * samples // rows
+    inside = np.flatnonzero((places >= block.start) & (places < block.start + block.rows))
+    return inside, places[inside] - block.start
 
 
 def rows_of(block: Block) -> Features:

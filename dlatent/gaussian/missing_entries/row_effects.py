@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as la
 
+from dlatent.arrays import Array
 from dlatent.gaussian.maximisation import expanded
 from dlatent.gaussian.missing_entries.entries import Entries, maximise_entries
 from dlatent.gaussian.missing_entries.prior import EVIDENCE, Priors, maximise_bound
@@ -16,7 +17,8 @@ from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.symmetric import triangle, unpacked
 
 SMALLEST_LEVEL = 0.1
-"""Deviation of the levels that a start has at least, in units in which features have variance 1."""
+"""Deviation of the levels that a start has at least, in units in which features have variance 1, or
+in those of predictors."""
 
 
 def others(parameters: Parameters, specification: Specification) -> Parameters:
@@ -89,6 +91,12 @@ def maximise_levels(
         # The prior of the loadings is about 0: levels must not move into them.
         image = maximise_bound(less, rest, specification, priors, expand=expand)
         return with_level(image.moved(np.full(len(image.mean), level * centre)), level * spread)
-    image = with_level(maximise_entries(less, rest, specification, expand=False), level)
-    # The levels are last, so that a triangular root leaves their loadings equal.
-    return expanded(image, latent) if expand else with_level(others(image, specification), level * spread)
+    return with_new_level(maximise_entries(less, rest, specification, expand=False), latent, level, expand=expand)
+
+
+def with_new_level(image: Parameters, latent: Array, level: float, *, expand: bool) -> Parameters:
+    """The image of the other components with levels of another variance, as Σ E[z̃z̃ᵀ] (K+1, K+1) says; with `expand`
+    all components have another."""
+    if expand:  # the levels are last, so that a triangular root leaves their loadings equal
+        return expanded(with_level(image, level), latent)
+    return with_level(image, level * float(np.sqrt(latent[-2, -2] / latent[-1, -1])))
