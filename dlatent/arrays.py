@@ -136,7 +136,7 @@ class AxisLabels:
     `origin` is None where the samples lie as they came; `grid` is None where the input is not of xarray; `index` are
     the names of the rows of a data frame, which nothing but what comes beside the data is checked by; `stacked` are the
     labels along each of several dimensions of samples, which have become one; `layer` is that of an AnnData which the
-    matrix is, None for its X.
+    matrix is, None for its X; `covariates` are the names of these, where they have any.
     """
 
     dims: tuple[str, str] = ("sample", "feature")
@@ -147,6 +147,7 @@ class AxisLabels:
     index: npt.NDArray[Any] | None = None
     stacked: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     layer: str | None = None
+    covariates: npt.NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,8 @@ class DataSource:
         Paths and URLs that the data are read from, as far as they are known.
     graphs : mapping or None
         Matrices between the samples that came along, by name: `obsp` of an AnnData; None of other data.
+    beside : tuple of (str, int)
+        What stands beside the features in a block, such as their error bars: names and numbers of columns.
     """
 
     shape: tuple[int, int]
@@ -199,6 +202,7 @@ class DataSource:
     weights: Array | None = field(default=None, repr=False, compare=False)
     places: tuple[str, ...] = field(default=(), repr=False, compare=False)
     graphs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    beside: tuple[tuple[str, int], ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         """What it is, and how large; labels may be many."""

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from inspect import signature
 from time import perf_counter
 from typing import Any, get_args
 
@@ -19,6 +20,7 @@ from dlatent.cli.arguments import Options, Parser, add, add_command, add_options
 from dlatent.cli.cluster import STARTED, add_cluster, certificates_of, connected
 from dlatent.cli.inputs import (
     STORE,
+    add_beside,
     add_graph,
     add_labels,
     add_views,
@@ -60,6 +62,8 @@ def _fill(command: str, model: Model, parser: Parser) -> None:
         add_graph(parser, precision=model.precision)
     if model.labels and not model.views:
         add_labels(parser, "default: the only column of DATA")
+    if "beside" in signature(model.load().fit).parameters:
+        add_beside(parser)
     for field, about in declared(model.load()):
         if about.option is None:
             continue

@@ -15,6 +15,7 @@ from dlatent.arrays import AxisLabels, DataSource, Graph
 from dlatent.cli import UsageError
 from dlatent.cli.arguments import add
 from dlatent.errors import DataError, StoreError, cause
+from dlatent.models.beside import Beside
 from dlatent.models.labelled import open_input
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.files import ByteSource, open_raw
@@ -52,6 +53,20 @@ def add_graph(parser: argparse.ArgumentParser, *, required: bool = True, precisi
     add(parser, "direction")
 
 
+def add_beside(parser: argparse.ArgumentParser) -> None:
+    """What stands beside the entries of DATA."""
+    store = "store with the rows of DATA: "
+    parser.add_argument("--uncertainty", metavar="STORE", help=store + "the standard deviation of each entry")
+    parser.add_argument("--offset", metavar="STORE", help=store + "what is added to its predictors, one column or all")
+    parser.add_argument("--covariates", metavar="STORE", help=store + "numbers whose effects on the features are found")
+
+
+def beside_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """The places of what stands beside the entries, by the names of `fit`."""
+    places = {name: getattr(arguments, name, None) for name in Beside.__annotations__}
+    return {name: place for name, place in places.items() if place is not None}
+
+
 def view(text: str) -> tuple[str, str]:
     """The name and the data of a view, from NAME=DATA."""
     name, mark, data = text.partition("=")
@@ -82,7 +97,17 @@ def add_views(parser: argparse.ArgumentParser, *, labels: bool) -> None:
 def read_by(arguments: argparse.Namespace) -> list[str]:
     """The paths and URLs of what a command reads."""
     values, places = vars(arguments), list[str]()
-    for name in ("source", "model", "result", "data", "graph", "precision", "correspondence", "labels"):
+    for name in (
+        "source",
+        "model",
+        "result",
+        "data",
+        "graph",
+        "precision",
+        "correspondence",
+        "labels",
+        *Beside.__annotations__,
+    ):
         several = values.get(name)
         for one in several if isinstance(several, list) and name != "labels" else [several]:
             place = one[1] if isinstance(one, tuple) else one
@@ -111,12 +136,12 @@ def opened(arguments: argparse.Namespace, known: AxisLabels | None = None) -> An
 
 def inputs_of(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The data of a model, and what else it takes by the names of `fit` and `plan`: labels `y`, `graph` or `precision`,
-    `correspondence` or `on`.
+    `correspondence` or `on`, and what stands beside the entries.
 
     Errors: UsageError for labels of a view that there is not.
     """
     data = opened(arguments)
-    inputs: dict[str, Any] = edges_of(arguments, data)
+    inputs: dict[str, Any] = {**edges_of(arguments, data), **beside_of(arguments)}
     if hasattr(arguments, "on"):
         rows = None if arguments.on else _correspondence(arguments.correspondence)
         inputs |= {"on": arguments.on, "correspondence": rows}

@@ -19,8 +19,10 @@ from dlatent.cli import OK, show
 from dlatent.cli.arguments import Options, Parser, add, add_options, flag
 from dlatent.cli.cluster import add_cluster, connected
 from dlatent.cli.inputs import (
+    add_beside,
     add_graph,
     add_labels,
+    beside_of,
     edges_of,
     labels_of,
     opened,
@@ -77,6 +79,7 @@ def fill(parser: Parser, command: str) -> None:
         add_labels(parser, "default: from the features alone")
     if command in ("transform", "impute"):
         add_graph(parser, required=False)
+        add_beside(parser)
     parser.set_defaults(run=predict if command == "predict" else partial(run, command))
 
 
@@ -129,6 +132,7 @@ def _write_rows(command: str, arguments: argparse.Namespace, model: Any, options
     if command == "reconstruct":
         model.reconstruct(data, arguments.from_view, arguments.to_view, **options)
         return "reconstructed"
+    options |= beside_of(arguments)
     if getattr(arguments, "labels", None) is not None:
         options["y"] = labels_of(arguments, arguments.data, arguments.labels, data)
     if command == "transform":

@@ -49,6 +49,7 @@ class KnownFeatures:
     place : where the model was loaded from, which results must not take; None of one that was fitted.
     layer : of an AnnData, which the model was fitted to; None for X.
     likelihood : the distribution of the entries, where it is not the normal one.
+    beside : names and columns of what stood beside the entries; `covariates`, the names of these.
     """
 
     model: str
@@ -62,6 +63,8 @@ class KnownFeatures:
     place: str | None = None
     layer: str | None = None
     likelihood: str | None = None
+    beside: tuple[tuple[str, int], ...] = ()
+    covariates: Labels = None
 
     def check_kind(self, sparse: bool, data: str) -> None:
         """Refuse sparse rows of a model that takes none: what is not stored would be a zero. Errors: DataError."""
@@ -98,6 +101,7 @@ class KnownFeatures:
         Errors: DataError naming row and column; as `check_kind`.
         """
         self.check_kind(sp.issparse(x), f"chunk {chunk} of the data" if start is None else f"block at row {start}")
+        x = x[:, : self.width] if self.beside else x
         bad = first_bad_entry(x, holes=self.holes)
         if bad is None:
             if self.likelihood is not None:
@@ -118,7 +122,7 @@ class KnownFeatures:
 
     def without_labels(self) -> KnownFeatures:
         """Return a copy for `check_values`, which travels to where the rows are; the labels may be many."""
-        return replace(self, labels=None, grid=None, place=None)
+        return replace(self, labels=None, grid=None, place=None, covariates=None)
 
 
 def require_order(known: Labels, others: Labels, what: str) -> None:

@@ -144,8 +144,8 @@ class Linear(FittedModel):
             spread = self.common_loadings_covariance[None]
         loadings = self.loadings if self.axes is None else self.loadings @ self.axes
         if targets is None:
-            shape = None if self.entries is None else self.entries.shape
-            return Parameters(loadings, self.mean, noise, spread, self.mean_variance, shape)
+            own = (None, None) if self.entries is None else (self.entries.shape, self.entries.effects)
+            return Parameters(loadings, self.mean, noise, spread, self.mean_variance, *own)
         if targets.rank_loadings_covariance is not None and self.loadings_covariance is not None:
             spread = np.vstack([self.loadings_covariance, targets.rank_loadings_covariance])
         stacked = np.vstack([loadings, targets.rank_loadings]), np.concatenate([self.mean, targets.rank_mean])

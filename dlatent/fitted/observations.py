@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from dlatent.observations.model import ObservationModel
 from dlatent.observations.posterior import Own, Posterior
 from dlatent.observations.statistics import Values, row_chunks
 from dlatent.operators.symmetric import doubled, packed_squares, unpacked
+from dlatent.solvers.observations import Observations
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class ObservationRows:
     parameters: Parameters
     specification: Specification
     values: str
+    beside: tuple[tuple[str, int], ...] = ()
 
     @property
     def holes(self) -> bool:
@@ -45,12 +47,12 @@ class ObservationRows:
         """A function of the posteriors of rows, of what entries have beside z, and of which are seen: (n, width)."""
         # A feature that no row of the fit observed has no mean: its entries say nothing.
         known = self.parameters._replace(mean=np.nan_to_num(self.parameters.mean))
-        own, values = Own.of(known, self.specification), Values(self.values)
+        own, values = Own.of(known, self.specification), Values(self.values, self.beside)
         results = np.empty((x.shape[0], width))
         for at in row_chunks(x, known.loadings.shape[1]):
-            rows, seen = values.of(x[at])
-            seen = seen * ~np.isnan(self.parameters.mean)
-            results[at] = function(self.model.expectation(rows, seen, known, own), own, seen)
+            rows, seen, side = values.of(x[at])
+            seen, own = seen * ~np.isnan(self.parameters.mean), own._replace(known=side.known)
+            results[at] = function(self.model.expectation(rows, seen, side.centred(known), own), own, seen)
         return results
 
     def scores(self, x: Features, y: Array | None) -> Array:
@@ -76,8 +78,8 @@ class ObservationRows:
 
     def imputed(self, x: Features, y: Array | None) -> Array:
         """The rows with the means of their missing entries."""
-        rows, seen = Values("nan").of(x)
-        means = self._each(x, lambda about, *_: self.model.mean(about.e, self._spread(about)), rows.shape[1])
+        rows, seen, _ = Values("nan", self.beside).of(x)
+        means = self._around_holes(x, lambda about, *_: self.model.mean(about.e, self._spread(about)))
         return np.where(seen > 0.0, rows, np.where(np.isnan(self.parameters.mean), np.nan, means))
 
     def imputed_variance(self, x: Features, y: Array | None) -> Array:
@@ -88,7 +90,11 @@ class ObservationRows:
                 own = own._replace(noise=own.noise * about.inverse[:, None])
             return np.where(seen > 0.0, 0.0, self.model.variance(about.e, self._spread(about), own))
 
-        return self._each(x, variances, len(self.parameters.mean))
+        return self._around_holes(x, variances)
+
+    def _around_holes(self, x: Features, function: Callable[[Posterior, Own, Array], Array]) -> Array:
+        """A function with a value for each feature of rows with missing entries, though the fit had none."""
+        return replace(self, values="nan")._each(x, function, len(self.parameters.mean))
 
     def _spread(self, about: Posterior) -> Array:
         """Variances of the predictors (n, D)."""
@@ -107,7 +113,8 @@ def _matrices(about: Posterior) -> Array:
 @dataclass(frozen=True, eq=False)
 class Observed:
     """Entries of the distribution `likelihood`, of which `values`, as `missing`, are seen; where it has no noise the
-    noise variances of the model are 0.
+    noise variances of the model are 0.  `beside` are the names and columns of what stood beside them, and `effects`
+    (D, C) the coefficients of covariates.
 
     `size` (D,) is that of negative binomial entries, `degrees_of_freedom` that of Student's distribution.
     """
@@ -116,14 +123,18 @@ class Observed:
     values: str = attribute()
     size: Array | None = stored("feature", default=None)
     degrees_of_freedom: float | None = attribute(default=None)
+    beside: tuple[tuple[str, int], ...] = attribute(default=())
+    effects: Array | None = stored("feature", "covariate", default=None)
 
     @classmethod
-    def of(cls, likelihood: str, values: str, shape: Array | None) -> Self:
-        """Those of a fit, with its parameters of shape."""
-        if shape is None:
-            return cls(likelihood, values)
-        each = OBSERVATION_MODELS[likelihood].shapes == "each"
-        return cls(likelihood, values, shape) if each else cls(likelihood, values, None, float(shape[0]))
+    def of(cls, family: Observations, parameters: Parameters) -> Self:
+        """Those of a fit, with its parameters."""
+        shape, size, freedom = parameters.shape, None, None
+        if shape is not None and family.model.shapes == "each":
+            size = shape
+        elif shape is not None:
+            freedom = float(shape[0])
+        return cls(family.likelihood, family.values, size, freedom, family.beside, parameters.effects)
 
     @property
     def model(self) -> ObservationModel:
@@ -137,16 +148,18 @@ class Observed:
 
     def rows(self, parameters: Parameters, specification: Specification) -> ObservationRows:
         """Functions of single rows of a model."""
-        return ObservationRows(self.likelihood, parameters, specification, self.values)
+        return ObservationRows(self.likelihood, parameters, specification, self.values, self.beside)
 
     def numbers(self, noise: int) -> int:
         """Free numbers of the distribution of an entry, with so many noise variances."""
-        return noise * self.model.noise + (0 if self.shape is None else len(self.shape))
+        beside = sum(each.size for each in (self.shape, self.effects) if each is not None)
+        return noise * self.model.noise + beside
 
     def told(self) -> Summary:
         """The distribution."""
         shape = {} if self.degrees_of_freedom is None else {"degrees_of_freedom": self.degrees_of_freedom}
-        return {"likelihood": self.likelihood, **shape}
+        beside = {"beside": [name for name, _ in self.beside]} if self.beside else {}
+        return {"likelihood": self.likelihood, **shape, **beside}
 
 
 def entry_means(predictors: Array, likelihood: str) -> Array:

@@ -49,13 +49,18 @@ class Labels:
     def from_saved(cls, values: Values, saved: Values) -> Labels:
         """The labels that were kept as these.  Errors: StoreError."""
         grid = read_grid(values, saved["grid"]) if saved["grid"] else None
-        dims, names = require_dims(saved["dims"]), values.pop("feature", None)
-        return cls(AxisLabels(dims, None, names, grid=grid, layer=saved["layer"]))
+        dims, names, covariates = (
+            require_dims(saved["dims"]),
+            values.pop("feature", None),
+            values.pop("covariate", None),
+        )
+        return cls(AxisLabels(dims, None, names, grid=grid, layer=saved["layer"], covariates=covariates))
 
 
 def _names(known: AxisLabels) -> dict[str, Variable]:
-    """The names, where the features have any."""
-    return {} if known.features is None else {"feature": Variable(("feature",), np.asarray(known.features))}
+    """The names, where features and covariates have any."""
+    names = {"feature": known.features, "covariate": known.covariates}
+    return {name: Variable((name,), np.asarray(each)) for name, each in names.items() if each is not None}
 
 
 def require_dims(dims: Any) -> tuple[str, str]:

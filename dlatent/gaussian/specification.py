@@ -153,7 +153,8 @@ class Parameters(NamedTuple):
     Where the loadings have a prior, W are their posterior means, and `loadings_covariance` (D, K(K+1)/2) the packed
     posterior covariances Σ_j of each feature's, or (1, K(K+1)/2) where all are one; None where W is all that is known.
     Where the mean has a prior, μ is its posterior mean, and `mean_variance` (D,) the posterior variances s².  `shape`,
-    (D,) or (1,), are positive parameters of the distribution of entries, where it has any beside the noise.
+    (D,) or (1,), are positive parameters of the distribution of entries, where it has any beside the noise.  `effects`
+    (D, C) are coefficients of covariates c, where rows have any: the mean is then μ + Bc.
     """
 
     loadings: Array
@@ -162,6 +163,7 @@ class Parameters(NamedTuple):
     loadings_covariance: Array | None = None
     mean_variance: Array | None = None
     shape: Array | None = None
+    effects: Array | None = None
 
     def of(self, features: Any) -> Parameters:
         """Those of some features, by an index of theirs; the noise variances are those of all."""
@@ -173,6 +175,7 @@ class Parameters(NamedTuple):
             self.covariance_of(features),
             None if variance is None else variance[features],
             self.shape if self.shape is None or len(self.shape) == 1 else self.shape[features],
+            None if self.effects is None else self.effects[features],
         )
 
     def uncertainty(self, noise: Array) -> Array:
@@ -185,21 +188,25 @@ class Parameters(NamedTuple):
         return spread if spread is None or len(spread) == 1 else spread[features]
 
     def flatten(self) -> Array:
-        """One vector (W, μ, log ψ, log shape), the coordinates in which the driver extrapolates."""
+        """One vector (W, μ, B, log ψ, log shape), the coordinates in which the driver extrapolates."""
+        effects = [] if self.effects is None else [self.effects.ravel()]
         own = [np.log(each).ravel() for each in (self.noise_variance, self.shape) if each is not None]
-        return np.concatenate([self.loadings.ravel(), self.mean.ravel(), *own])
+        return np.concatenate([self.loadings.ravel(), self.mean.ravel(), *effects, *own])
 
     def unflatten(self, vector: Array) -> Parameters:
         """Inverse of `flatten` with the shapes of `self`, and its uncertainty."""
         size, width, groups = self.loadings.size, self.mean.size, self.noise_variance.size
-        own = np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG))
+        at = size + width
+        ends = at if self.effects is None else at + self.effects.size
+        own = np.exp(np.clip(vector[ends:], -LARGEST_LOG, LARGEST_LOG))
         return Parameters(
             vector[:size].reshape(self.loadings.shape),
-            vector[size : size + width].reshape(self.mean.shape),
+            vector[size:at].reshape(self.mean.shape),
             own[:groups].reshape(self.noise_variance.shape),
             self.loadings_covariance,
             self.mean_variance,
             None if self.shape is None else own[groups:],
+            None if self.effects is None else vector[at:ends].reshape(self.effects.shape),
         )
 
     def moved(self, by: Array) -> Parameters:
@@ -216,6 +223,7 @@ class Parameters(NamedTuple):
             None if spread is None else spread * features[:, None] ** 2,
             None if variance is None else variance * features**2,
             self.shape,
+            None if self.effects is None else self.effects * features[:, None],
         )
 
     def turned(self, by: Array) -> Parameters:

@@ -4,6 +4,7 @@ criterion, or one spectrum."""
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -25,6 +26,7 @@ from dlatent.gaussian.missing_entries.entries import pooled_noise
 from dlatent.gaussian.missing_entries.incomplete import FOLDS, HeldOut, HeldOutRequest, Hiding, block_held_out
 from dlatent.models import task as tasks
 from dlatent.models.aligned import plain_rows
+from dlatent.models.beside import given, opened_beside
 from dlatent.models.correspondence import JointModel
 from dlatent.models.factor_analysis import FactorAnalysis
 from dlatent.models.hyperparameters import Missing
@@ -57,6 +59,12 @@ class Trial:
     graph: Graph | None
     client: Where
 
+    @property
+    def normal(self) -> bool:
+        """Whether entries are normal, with nothing beside them."""
+        beside = isinstance(self.data, DataSource) and self.data.beside
+        return getattr(self.model, "likelihood", "normal") == "normal" and not beside
+
     def taken(self, rows: Integers) -> Trial:
         """Some of the samples."""
         cut = self.data[rows] if isinstance(self.data, JointViews) else take_rows(self.data, rows)
@@ -66,7 +74,7 @@ class Trial:
     def fitted(self, k: int, **hyperparameters: Any) -> Any:
         """The model with so many components, fitted to the data; with 0 the noise about the mean alone."""
         model = clone(self.model).set_params(n_components=k or 1, **hyperparameters)
-        if not k and (not isinstance(model, PPCA | FactorAnalysis) or has_levels(model)):
+        if not k and (not isinstance(model, PPCA | FactorAnalysis) or has_levels(model) or not self.normal):
             raise DataError(
                 "0 components, which leave independent noise, are compared for PPCA without row effects and for "
                 f"FactorAnalysis; compare numbers of at least 1 for this {type(model).__name__}"
@@ -102,8 +110,14 @@ class Trial:
         return fitted._become(replace(fit, model=bare, report=report))
 
 
-def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: SampleDims, client: Where) -> Trial:
+def opened(
+    model: Any, X: Any, y: Any, graph: GraphLike, dim: SampleDims, client: Where, beside: Mapping[str, Any]
+) -> Trial:
     """All that is given, where samples can be cut out of it."""
+    if given(beside) and not hasattr(model, "likelihood"):
+        raise DataError(
+            f"{min(given(beside))}= is for PPCA and FactorAnalysis, and the model is {type(model).__name__}"
+        )
     if not hasattr(model, "score_samples"):
         raise DataError(
             f"{type(model).__name__} has no likelihood to compare numbers by; compare what its coordinates are for, as "
@@ -114,7 +128,7 @@ def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: SampleDims, client
             "models of several views take JointViews(views, correspondence=…), whose samples are cut together, and "
             "other models one table of samples"
         )
-    data = X if isinstance(X, JointViews) else open_input(X, dim=dim)
+    data = X if isinstance(X, JointViews) else opened_beside(open_input(X, dim=dim), beside, dim)
     samples, labels = data.shape[0], AxisLabels() if isinstance(data, JointViews) else data.labels
     if y is not None:
         y = as_array(plain_rows(y, labels))
@@ -131,7 +145,7 @@ def hides_cells(trial: Trial) -> bool:
     """Whether cells can be held out of the data: the model has missing entries, those not stored are missing, and rows
     do not say of each other what was hidden."""
     missing, data = getattr(trial.model, "missing", None), trial.data
-    if missing is None or trial.graph is not None or getattr(trial.model, "likelihood", "normal") != "normal":
+    if missing is None or trial.graph is not None or not trial.normal:
         return False
     return isinstance(data, DataSource) and (not data.sparse or missing == "unstored")
 
@@ -140,9 +154,10 @@ def by_cells(trial: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
     """Fits to the visible cells, and their scores on the others."""
     if not hasattr(trial.model, "missing"):
         raise DataError(f"{type(trial.model).__name__} has no missing entries; take criterion='cross_validation'")
-    if (likelihood := getattr(trial.model, "likelihood", "normal")) != "normal":
+    if not trial.normal:
         raise DataError(
-            f"cells are held out of normal entries, and likelihood={likelihood!r}; take criterion='cross_validation'"
+            "cells are held out of normal entries with nothing beside them, and these have "
+            f"likelihood={trial.model.likelihood!r}, or more; take criterion='cross_validation'"
         )
     if trial.graph is not None:
         raise DataError("cells are held out of rows that no graph joins; take criterion='cross_validation'")
@@ -245,9 +260,9 @@ def by_criterion(trial: Trial, numbers: list[int], criterion: str) -> list[Line]
     return lines
 
 
-def has_spectrum(model: Any) -> bool:
+def has_spectrum(trial: Trial) -> bool:
     """Whether the eigenvalues of the covariance are all that the maximum depends on."""
-    return isinstance(model, PPCA) and model.missing == "raise" and model.likelihood == "normal"
+    return isinstance(trial.model, PPCA) and trial.model.missing == "raise" and trial.normal
 
 
 def by_spectrum(trial: Trial, numbers: list[int], criterion: str, seed: int) -> list[Line]:

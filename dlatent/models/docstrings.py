@@ -115,6 +115,12 @@ SHARED = entries(
     sample_weight : array of shape (n_samples,), optional
         How often each sample counts: whole numbers are the same as repeated rows, 0 leaves a sample out.  By default
         once.
+    **beside : uncertainty, offset, covariates
+        What stands beside the entries, of any kind that the data may be, in the same order.  `uncertainty`, for normal
+        entries, is the standard deviation of each (n_samples, n_features), or of all; 0 is exact, and NaN or infinity a
+        missing entry.  `offset` (n_samples,) or (n_samples, n_features) is added to the predictors Wz + μ, as the
+        logarithm of an exposure of counts is.  `covariates` (n_samples, n_covariates) are numbers of each sample, whose
+        effects on the features the model finds.  What a fit had, methods ask of new samples, too.
     dim : str or sequence of str, optional
         Of xarray data with any number of dimensions the one that the samples lie along, or several, as ("member",
         "time").  All cells of the others are features, but for those without a value in any sample.

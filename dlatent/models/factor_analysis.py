@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,8 @@ from dlatent.fitted.fit import Fit
 from dlatent.fitted.linear import LinearGaussian
 from dlatent.gaussian.canonical import Rotated
 from dlatent.gaussian.specification import Parameters
-from dlatent.models import fill_methods, fit_methods, linear, row_methods
+from dlatent.models import fill_methods, fit_methods, linear, row_methods, table_fit
+from dlatent.models.beside import Beside
 from dlatent.models.hyperparameters import (
     PRIOR,
     SHARED,
@@ -147,8 +148,9 @@ class FactorAnalysis(linear.LinearModel):
         task = with_likelihood(replace(task, fitted=partial(fitted_factors, rotation=self.rotation)), self)
         return weighted(warmed(task, self), sample_weight)
 
-    fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
+    fit, plan, fit_transform = table_fit.fit, table_fit.plan, table_fit.fit_transform
     partial_fit, posterior = fit_methods.partial_fit, row_methods.posterior
+    effects_ = linear.effects_
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
     impute, sample = fill_methods.impute, linear.sample
 
@@ -161,6 +163,7 @@ class FactorAnalysis(linear.LinearModel):
         overwrite: bool = False,
         resume: bool = False,
         client: Where = None,
+        **beside: Unpack[Beside],
     ) -> Rows | str:
         r"""Factor scores, by regression or Bartlett's.
 
@@ -185,7 +188,7 @@ class FactorAnalysis(linear.LinearModel):
         if scores not in ("regression", "bartlett"):
             raise DataError(f"scores is {scores!r}; expected 'regression' or 'bartlett'")
         rows = self._rows.scores if scores == "regression" else self._rows.bartlett
-        return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), rows)
+        return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), rows, beside=beside)
 
     @attribute
     def noise_variance_(self) -> Array:  # type: ignore[override]

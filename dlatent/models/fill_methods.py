@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from dlatent.errors import DataError
 from dlatent.fitted.grid import feature_axis
 from dlatent.fitted.linear import Linear
 from dlatent.fitted.rows import RowFunction, function
+from dlatent.models.beside import Beside
 from dlatent.models.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import Model, TransformerMixin
@@ -35,7 +36,7 @@ class _Filled(TransformerMixin):
 
 def filled(
     model: Model[Linear], X: Data, targets: Array | None, rows: RowFunction, name: str, power: int, run: RowsRun,
-    **graph: Any,
+    **more: Any,
 ) -> Rows | str:  # fmt: skip
     """A function of rows with a column for each feature, in units of the features to some power."""
     axis = feature_axis(model._model.labels.known, model.n_features_in_)
@@ -43,7 +44,7 @@ def filled(
         raise DataError(
             "the rows of sparse data are too many to be filled in whole; predict_cells gives the cells that are wanted"
         )
-    values = mapped(model, X, rows, name, run=run, targets=targets, holes=True, power=power, **axis, **graph)
+    values = mapped(model, X, rows, name, run=run, targets=targets, holes=True, power=power, **axis, **more)
     plain = isinstance(values, str) or values.ndim > 2  # a place, or features over several dimensions
     return values if plain else _Filled(model, axis["names"]).transform(X, values)
 
@@ -57,6 +58,7 @@ def impute(
     overwrite: bool = False,
     resume: bool = False,
     client: Where = None,
+    **beside: Unpack[Beside],
 ) -> Rows | str:
     r"""The data with each missing entry (NaN) replaced by its mean given the observed ones, and the targets if given.
 
@@ -76,7 +78,7 @@ def impute(
         For other features, infinite values, or sparse data.
     """
     targets, run = encoded(self, X, y), RowsRun(out, overwrite, resume, client)
-    return filled(self, X, targets, function(self._rows.imputed), "imputed", 1, run)
+    return filled(self, X, targets, function(self._rows.imputed), "imputed", 1, run, beside=beside)
 
 
 def impute_variance(
@@ -88,6 +90,7 @@ def impute_variance(
     overwrite: bool = False,
     resume: bool = False,
     client: Where = None,
+    **beside: Unpack[Beside],
 ) -> Rows | str:
     """The variance of each missing entry given the observed ones, and the targets if given, noise included.
 
@@ -97,4 +100,4 @@ def impute_variance(
         0 where an entry was observed; as of `impute`.
     """
     targets, run = encoded(self, X, y), RowsRun(out, overwrite, resume, client)
-    return filled(self, X, targets, function(self._rows.imputed_variance), "imputed_variance", 2, run)
+    return filled(self, X, targets, function(self._rows.imputed_variance), "imputed_variance", 2, run, beside=beside)

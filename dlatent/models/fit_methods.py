@@ -19,7 +19,6 @@ from dlatent.models.inputs import (
     PathLike,
     Rows,
     SampleDims,
-    SampleWeight,
     TargetsLike,
 )
 from dlatent.models.model import Model, available_if
@@ -79,41 +78,6 @@ def fit_predict(
     """
     rows: Rows = self.fit(X, dim=dim, weights=weights, client=client, callbacks=callbacks).predict(X, client=client)
     return rows
-
-
-def fit_weighted(
-    self: M,
-    X: Data,
-    y: TargetsLike = None,
-    *,
-    sample_weight: SampleWeight = None,
-    dim: SampleDims = None,
-    weights: CellWeights = None,
-    client: Where = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint: PathLike | None = None,
-    resume: bool = False,
-) -> M:
-    """Fit the model to samples × features.
-
-    With weights w what is maximised is Σ w_i log p(x_i).
-    """
-    task = self._task(opened(self, X, dim, weights), sample_weight=sample_weight)
-    return tasks.run(task, tasks.FitRun(client, callbacks, checkpoint, resume), self)
-
-
-def plan_weighted(
-    self: Model[Any],
-    X: Data,
-    y: TargetsLike = None,
-    *,
-    sample_weight: SampleWeight = None,
-    dim: SampleDims = None,
-    weights: CellWeights = None,
-    client: Where = None,
-) -> Plan:
-    """Plan `fit` from metadata alone: solver and why, passes, bytes, tasks, memory."""
-    return tasks.plan(self._task(opened(self, X, dim, weights), sample_weight=sample_weight), client)
 
 
 def fit_targets(

@@ -54,6 +54,14 @@ def mean_(self: Model[Linear]) -> Array:
     return self._model.mean
 
 
+@attribute
+def effects_(self: Model[Linear]) -> Array:
+    """ndarray of shape (n_covariates, n_features): Bᵀ, what one unit of a covariate adds to the predictor of each
+    feature, given the scores."""
+    effects = None if self._model.entries is None else self._model.entries.effects
+    return np.zeros((0, self._model.columns)) if effects is None else effects.T
+
+
 def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
     r"""Return the expected features for given scores, in the units of `transform`.
 

@@ -20,6 +20,7 @@ from dlatent.fitted.features import KnownFeatures, cells_named
 from dlatent.fitted.grid import units
 from dlatent.fitted.row_work import GraphFilter, RowWork, cached_function, check_chunk, in_data_units, without_targets
 from dlatent.fitted.rows import RowFunction, compares
+from dlatent.models.beside import NOTHING, opened_beside, require_beside
 from dlatent.models.callbacks import shown
 from dlatent.models.checkpoints import rows_checkpoint
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows
@@ -86,13 +87,15 @@ def map_rows(
     graph: GraphLike = None,
     graph_filter: GraphFilter | None = None,
     attrs: Mapping[str, Any] | None = None,
+    beside: Mapping[str, Any] = NOTHING,
 ) -> Rows | str:
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
     second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
     their units; `targets` (N, L') encoded; `graph` and `graph_filter`, where something goes over edges; `attrs` of the
-    array in a store, where they are not those of the grid.
+    array in a store, where they are not those of the grid; `beside`, what stands beside the entries, with which a Dask
+    array is worked on at once.
     Returns: an array of the input's kind, or the path of the written store.
     """
     out = run.out
@@ -103,11 +106,15 @@ def map_rows(
         require_writable(out, overwrite=run.overwrite, resume=checkpoint_location(out) if run.resume else None)
     elif run.resume:
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
-    like = unwrap(data, known=AxisLabels(features=features.labels, grid=features.grid, layer=features.layer))
+    known = AxisLabels(
+        features=features.labels, grid=features.grid, layer=features.layer, covariates=features.covariates
+    )
+    like = unwrap(data, known=known)
     if grid is not None and grid.scale is not None:
         function = partial(in_data_units, function=function, scale=grid.scale**power)
     wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)
-    if is_dask_array(like.data) and out is None and targets is None and graph is None:
+    alone = targets is None and graph is None and not (beside or features.beside)
+    if is_dask_array(like.data) and out is None and alone:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
         refuse_encoded(like.data)
         features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
@@ -122,6 +129,8 @@ def map_rows(
     source = source_of(like)
     features.check(source.shape, source.labels.features)
     features.check_kind(source.sparse, source.description)
+    source = opened_beside(source, beside, known=known)
+    require_beside(features, source)
     if targets is not None and len(targets) != source.shape[0]:
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
     edges = None if graph is None else open_edges(graph, source)

@@ -284,9 +284,7 @@ class Model(Estimator[F_co], ABC):
     @property
     def log_likelihood_(self) -> float:
         """float: Of all samples, in nats."""
-        likelihood = self._fitted().report.log_likelihood
-        assert likelihood is not None
-        return likelihood
+        return cast(float, self._fitted().report.log_likelihood)
 
     @property
     def n_iter_(self) -> int:
@@ -323,7 +321,7 @@ class Model(Estimator[F_co], ABC):
 
     def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
         """The requirements on new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
-        known = cast(Any, self._model).labels.known
+        known, entries = cast(Any, self._model).labels.known, getattr(self._model, "entries", None)
         return KnownFeatures(
             type(self).__name__,
             self.n_features_in_,
@@ -334,7 +332,9 @@ class Model(Estimator[F_co], ABC):
             grid=known.grid,
             place=self._fit.place,
             layer=known.layer,
-            likelihood=getattr(getattr(self._model, "entries", None), "likelihood", None),
+            likelihood=getattr(entries, "likelihood", None),
+            beside=getattr(entries, "beside", ()),
+            covariates=known.covariates,
         )
 
     def __sklearn_tags__(self) -> Any:

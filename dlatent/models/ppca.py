@@ -10,7 +10,16 @@ import numpy as np
 from dlatent.arrays import Array, DataSource
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Fit
-from dlatent.models import fill_methods, fit_methods, linear, rotation, row_methods, sampling_errors, target_methods
+from dlatent.models import (
+    fill_methods,
+    fit_methods,
+    linear,
+    rotation,
+    row_methods,
+    sampling_errors,
+    table_fit,
+    target_methods,
+)
 from dlatent.models.hyperparameters import (
     COUNT,
     COUNT_OR_RULE,
@@ -167,11 +176,12 @@ class PPCA(linear.LinearModel):
         the singular values of the centred rows."""
         return np.sqrt(self.n_samples_ * self.explained_variance_)
 
-    fit, plan = fit_methods.fit_weighted, fit_methods.plan_weighted
+    fit, plan, fit_transform = table_fit.fit, table_fit.plan, table_fit.fit_transform
     partial_fit = fit_methods.partial_fit
     transform, posterior = row_methods.transform, row_methods.posterior
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
     impute, sample, rotated = fill_methods.impute, linear.sample, rotation.rotated
+    effects_ = linear.effects_
     north_rule, bootstrap = sampling_errors.north_rule, sampling_errors.bootstrap
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from dlatent.fitted.linear import Linear
 from dlatent.fitted.rows import RowFunction, function
 from dlatent.gaussian.dimension import free_numbers
 from dlatent.models.aligned import plain_rows
+from dlatent.models.beside import Beside
 from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, TargetsLike, feature_names
 from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import RowsRun, map_rows
@@ -54,6 +55,7 @@ def transform(
     overwrite: bool = False,
     resume: bool = False,
     client: Where = None,
+    **beside: Unpack[Beside],
 ) -> Rows | str:
     r"""Scores: the mean of the latent variables of each sample, given its features and, where present, its targets.
 
@@ -75,11 +77,11 @@ def transform(
     UserWarning
         Where the order of the features cannot be checked.
     """
-    return scored(self, X, encoded(self, X, y), RowsRun(out, overwrite, resume, client))
+    return scored(self, X, encoded(self, X, y), RowsRun(out, overwrite, resume, client), beside=beside)
 
 
 def scored(
-    model: Model[Linear], X: Data, targets: Array | None, run: RowsRun, rows: Any = None, **graph: Any
+    model: Model[Linear], X: Data, targets: Array | None, run: RowsRun, rows: Any = None, **more: Any
 ) -> Rows | str:
     """Scores of the factors, by `rows` or as posterior means."""
     scores = function(model._rows.scores if rows is None else rows, score_axes(model))
@@ -90,7 +92,7 @@ def scored(
         about = grid.attrs.get("long_name", grid.name)
         attrs = {"long_name": f"scores of {about}"} if about else {}
         attrs |= {"units": grid.attrs["units"]} if in_units else {}
-    values = mapped(model, X, scores, "scores", "component", names, run=run, targets=targets, attrs=attrs, **graph)
+    values = mapped(model, X, scores, "scores", "component", names, run=run, targets=targets, attrs=attrs, **more)
     return values.assign_attrs(attrs) if isinstance(values, xr.DataArray) else values
 
 
@@ -100,7 +102,9 @@ def score_axes(model: Model[Linear]) -> Array | None:
     return fitted.axes if getattr(model, "whiten", True) else np.diag(fitted.lengths)
 
 
-def posterior(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
+def posterior(
+    self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Where = None, **beside: Unpack[Beside]
+) -> xr.Dataset:
     r"""The distribution of the latent variables of each sample, given its features and, where present, its targets.
 
     .. math:: z \mid x \sim N\left(M^{-1} W^\top \Psi^{-1} (x - \mu),\; M^{-1}\right), \qquad
@@ -116,20 +120,20 @@ def posterior(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Wh
         (sample) tells which is whose.  Where entries may be missing each sample has its own (sample, component,
         component_2).
     """
-    return posteriors(self, X, encoded(self, X, y), RowsRun(client=client))
+    return posteriors(self, X, encoded(self, X, y), RowsRun(client=client), beside=beside)
 
 
-def posteriors(model: Model[Linear], X: Data, targets: Array | None, run: RowsRun, **graph: Any) -> xr.Dataset:
+def posteriors(model: Model[Linear], X: Data, targets: Array | None, run: RowsRun, **more: Any) -> xr.Dataset:
     """Scores and posterior covariances of the factors."""
     fitted, rows = model._model, model._rows
-    scores, axes = labelled_scores(scored(model, X, targets, run, **graph)), score_axes(model)
+    scores, axes = labelled_scores(scored(model, X, targets, run, **more)), score_axes(model)
     patterns: tuple[tuple[int, ...], ...] = ((0,),) if targets is None else ((0, 1), (0,))
     shared = [rows.shared_covariance(pattern) for pattern in patterns]
     if shared[0] is None:
         k = len(fitted.component)
         each = mapped(
             model, X, function(rows.covariances), "covariance", "entry", np.arange(k**2), run=run, targets=targets,
-            **graph,
+            **more,
         )  # fmt: skip
         covariances = np.asarray(each).reshape(*scores.shape[:-1], k, k)
         square: tuple[Any, ...] = (*scores.dims[:-1], "component", "component_2")
@@ -159,7 +163,9 @@ def posterior_dataset(scores: Any, covariances: Array, pattern: npt.NDArray[np.i
     return xr.Dataset({"scores": scores, "covariance": (("pattern", *square), covariances), "pattern_of": pattern_of})
 
 
-def score_samples(self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
+def score_samples(
+    self: Model[Linear], X: Data, y: TargetsLike = None, *, client: Where = None, **beside: Unpack[Beside]
+) -> Rows:
     r"""Log-likelihood of each sample, in O(DK) each: log p(x), and log p(x, y) where targets are given.
 
     .. math:: \log p(x) = -\frac{1}{2} \left[ D \,\log\, 2\pi + \log |C| + (x - \mu)^\top C^{-1} (x - \mu) \right]
@@ -172,11 +178,19 @@ def score_samples(self: Model[Linear], X: Data, y: TargetsLike = None, *, client
     """
     targets = encoded(self, X, y)
     density = function(self._rows.log_density)
-    return cast(Rows, mapped(self, X, density, "log_likelihood", run=RowsRun(client=client), targets=targets))
+    return cast(
+        Rows, mapped(self, X, density, "log_likelihood", run=RowsRun(client=client), targets=targets, beside=beside)
+    )
 
 
 def score(
-    self: Model[Linear], X: Data, y: TargetsLike = None, *, sample_weight: SampleWeight = None, client: Where = None
+    self: Model[Linear],
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    sample_weight: SampleWeight = None,
+    client: Where = None,
+    **beside: Unpack[Beside],
 ) -> float:
     """Mean log-likelihood per sample, in nats (as scikit-learn's PCA.score); of models with targets not the accuracy of
     `predict`.
@@ -187,13 +201,13 @@ def score(
         The mean of `score_samples`, with weights Σ w_i log p(x_i)/Σ w_i.
     """
     targets = y if self._model.targets is not None else None
-    each, numbers = np.asarray(score_samples(self, X, targets, client=client)).ravel(), None
+    each, numbers = np.asarray(score_samples(self, X, targets, client=client, **beside)).ravel(), None
     if sample_weight is not None:
         numbers = sample_weights(sample_weight, open_input(X, known=self._model.labels.known))
     return float(np.average(each, weights=numbers))
 
 
-def bic(self: Any, X: Data, *, client: Where = None) -> float:
+def bic(self: Any, X: Data, *, client: Where = None, **beside: Unpack[Beside]) -> float:
     """Bayesian information criterion: the lower, the better.
 
     Returns
@@ -201,11 +215,11 @@ def bic(self: Any, X: Data, *, client: Where = None) -> float:
     float
         −2 log p(X) + `n_parameters_` · log N.
     """
-    each = np.asarray(self.score_samples(X, client=client))
+    each = np.asarray(self.score_samples(X, client=client, **beside))
     return float(-2.0 * each.sum() + self.n_parameters_ * np.log(each.size))
 
 
-def aic(self: Any, X: Data, *, client: Where = None) -> float:
+def aic(self: Any, X: Data, *, client: Where = None, **beside: Unpack[Beside]) -> float:
     """Akaike's information criterion: the lower, the better.
 
     Returns
@@ -213,7 +227,7 @@ def aic(self: Any, X: Data, *, client: Where = None) -> float:
     float
         −2 log p(X) + 2 `n_parameters_`.
     """
-    return float(-2.0 * np.asarray(self.score_samples(X, client=client)).sum() + 2.0 * self.n_parameters_)
+    return float(-2.0 * np.asarray(self.score_samples(X, client=client, **beside)).sum() + 2.0 * self.n_parameters_)
 
 
 @attribute

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from numbers import Integral
-from typing import Any, get_args
+from typing import Any, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError, DataWarning, outside
 from dlatent.fitted.fit import FittedModel
 from dlatent.gaussian.missing_entries.incomplete import Hiding
+from dlatent.models.beside import Beside
 from dlatent.models.comparison import (
     Trial,
     by_cells,
@@ -58,6 +59,7 @@ def select_n_components(
     random_state: int = 0,
     dim: SampleDims = None,
     client: Where = None,
+    **beside: Unpack[Beside],
 ) -> xr.Dataset:
     """Compare numbers of components by how well the model describes what the fits did not see, or by one spectrum.
 
@@ -135,7 +137,7 @@ def select_n_components(
         raise DataError("there are no numbers of components to choose from")
     if criterion not in get_args(Criterion):
         raise DataError(f"criterion is {criterion!r}; expected one of {', '.join(map(repr, get_args(Criterion)))}")
-    trial = opened(model, X, y, graph, dim, client)
+    trial = opened(model, X, y, graph, dim, client, beside)
     if criterion == "auto":
         criterion = "held_out" if hides_cells(trial) else "cross_validation"
     match criterion:
@@ -144,7 +146,7 @@ def select_n_components(
         case "cross_validation":
             folds = KFold(int(cv), shuffle=True, random_state=random_state) if isinstance(cv, Integral) else cv
             lines = by_folds(trial, numbers, folds)
-        case _ if has_spectrum(model):
+        case _ if has_spectrum(trial):
             lines = by_spectrum(trial, numbers, criterion, int(random_state))
         case _:
             lines = by_criterion(trial, numbers, criterion)
@@ -185,8 +187,11 @@ def _remarks(dataset: xr.Dataset, trial: Trial) -> Iterator[str]:
         yield f"the best number of components is the largest that was compared, {best}; compare larger ones, too"
     if best == numbers.min() and best > 1:
         yield f"the best number of components is the smallest that was compared, {best}; compare smaller ones, too"
-    normal = isinstance(trial.model, PPCA) and trial.model.likelihood == "normal"
-    if normal and noises_differ(trial, best, holes=dataset.attrs["criterion"] == "held_out"):
+    if (
+        isinstance(trial.model, PPCA)
+        and trial.normal
+        and noises_differ(trial, best, holes=dataset.attrs["criterion"] == "held_out")
+    ):
         yield (
             f"the noise beside {best} components differs between the features by more than chance, and PPCA takes more "
             "components for it; FactorAnalysis, with a noise variance for each feature, would fit better"

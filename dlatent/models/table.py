@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from dlatent.fitted.parts import Labels, Targets
 from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
 from dlatent.gaussian.specification import Specification, View
 from dlatent.models.aligned import name_of, plain_rows
+from dlatent.models.beside import NOTHING, opened_beside
 from dlatent.models.hyperparameters import COUNT
 from dlatent.models.inputs import CellWeights, Data, Mask, SampleDims, SampleWeight, TargetsLike
 from dlatent.models.labelled import open_input
@@ -36,15 +37,21 @@ MOST, MOST_WITH_HOLES = 50, 20
 
 
 def opened(
-    model: Any, X: Data, dim: SampleDims = None, weights: CellWeights = None, before: Fit | None = None
+    model: Any,
+    X: Data,
+    dim: SampleDims = None,
+    weights: CellWeights = None,
+    before: Fit | None = None,
+    beside: Mapping[str, Any] = NOTHING,
 ) -> DataSource:
-    """The data that a model is to be fitted to, as samples × features; `before`, a fit to whose rows these are added.
+    """The data that a model is to be fitted to, as samples × features, with what stands beside their entries; `before`,
+    a fit to whose rows these are added.
 
     Errors: DataError for hyperparameters that make no sense, and for data that cannot be opened.
     """
     model._check()
     if before is None:
-        return open_input(X, dim=dim, weights=weights)
+        return opened_beside(open_input(X, dim=dim, weights=weights), beside, dim, weights)
     known = model._known_features()
     source = open_input(X, known=model._model.labels.known)
     known.check(source.shape, source.labels.features)

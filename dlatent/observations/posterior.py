@@ -38,11 +38,12 @@ class Terms(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a model has beside the linear predictor: noise variances ψ (D,), and parameters of shape, (D,), (1,) or
-    None."""
+    """What a model has beside the linear predictor: noise variances ψ (D,), parameters of shape, (D,), (1,) or None,
+    and squared error bars s² of entries, (n, D) or 0."""
 
     noise: Array
     shape: Array | None
+    known: Array | float = 0.0
 
     @classmethod
     def of(cls, parameters: Parameters, specification: Specification) -> Own:
@@ -112,7 +113,7 @@ def expectation(
 ) -> Posterior:
     """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries, by steps in natural parameters from the
     prior or from the posterior of a guess: where the bound is higher, or where it has several maxima always from that;
-    O(D K²) a row and step."""
+    O(D K²) a row and step.  The mean of the parameters may be one for each entry, (n, D)."""
     loadings, centre, k = parameters.loadings, parameters.mean, parameters.loadings.shape[1]
     pairs, (first, second) = packed_squares(loadings), triangle(k)
     forms, identity = (pairs * doubled(k)).T, (first == second).astype(np.float64)
@@ -120,14 +121,14 @@ def expectation(
     def at(part: _Rows, precision: Array, linear: Array) -> Posterior:
         covariance, log_determinant = inverses(precision, k)
         mean = times(covariance, linear)
-        e, v = mean @ loadings.T + centre, covariance @ forms
+        e, v = mean @ loadings.T + part.centre, covariance @ forms
         terms = model.terms(part.x, e, v, own)
         if not part.seen.all():
             terms = Terms(*(np.where(part.seen > 0.0, each, 0.0) for each in terms))
         divergence = (mean**2).sum(axis=1) + covariance @ identity - k + log_determinant
         return Posterior(mean, covariance, e, v, terms, terms.bound.sum(axis=1) - 0.5 * divergence)
 
-    part = _Rows(np.arange(len(x)), x, seen, np.ones(len(x)))
+    part = _Rows(np.arange(len(x)), x, seen, centre, np.ones(len(x)))
     precision, linear = np.tile(identity, (len(x), 1)), np.zeros((len(x), k))
     now = at(part, precision, linear)
     if guess is not None:
@@ -140,7 +141,7 @@ def expectation(
     for step in range(STEPS):
         p, length = now.terms.precision, part.length[:, None]
         new_precision = precision + length * (p @ pairs + identity - precision)
-        new_linear = linear + length * ((now.terms.slope + p * (now.e - centre)) @ loadings - linear)
+        new_linear = linear + length * ((now.terms.slope + p * (now.e - part.centre)) @ loadings - linear)
         new = at(part, new_precision, new_linear)
         gain, size = new.bound - now.bound, 1.0 + np.abs(now.bound)
         better = np.ones(len(gain), dtype=bool) if model.exact else gain >= -ROUNDING * size
@@ -158,16 +159,19 @@ def expectation(
 
 
 class _Rows(NamedTuple):
-    """Rows that have not settled: their numbers, what is observed, and how much of a step each takes."""
+    """Rows that have not settled: their numbers, what is observed, where predictors are at z = 0, and how much of a
+    step each takes."""
 
     number: np.ndarray
     x: Array
     seen: Array
+    centre: Array
     length: Array
 
     def among(self, rows: np.ndarray) -> _Rows:
         """Some of them."""
-        return _Rows(self.number[rows], self.x[rows], self.seen[rows], self.length[rows])
+        centre = self.centre if self.centre.ndim == 1 else self.centre[rows]
+        return _Rows(self.number[rows], self.x[rows], self.seen[rows], centre, self.length[rows])
 
 
 def _arrays(about: Posterior) -> tuple[Array, ...]:

@@ -52,20 +52,29 @@ SAMPLE = 2**21
 """Entries of the rows from which a fit starts, 16 MiB."""
 LEAST = 1e-3
 """Part of the first component that a start gives each at least."""
+NO_NOISE = 1e-6
+"""Part of the variance of features below which noise beside error bars is none."""
 
 
 @dataclass(frozen=True)
 class Observations(Family):
-    """Entries of the distribution `likelihood`; `values`, as the hyperparameter `missing`, are those that it sees."""
+    """Entries of the distribution `likelihood`; `values`, as the hyperparameter `missing`, are those that it sees, and
+    `beside` the names and columns of what stands beside the features."""
 
-    name, why = "likelihood", "entries are not those of a normal distribution"
+    name, why = "likelihood", "entries are not those of a normal distribution alone"
     likelihood: str
     values: str
+    beside: tuple[tuple[str, int], ...] = ()
 
     @property
     def model(self) -> ObservationModel:
         """The distribution."""
         return OBSERVATION_MODELS[self.likelihood]
+
+    @property
+    def covariates(self) -> int:
+        """The number of covariates."""
+        return dict(self.beside).get("covariates", 0)
 
 
 class ObservationSolver(Solver):
@@ -77,7 +86,7 @@ class ObservationSolver(Solver):
 
     def plan(self, task: Task, machine: Resources) -> Plan:
         """Thirty passes, statistics of D × K²/2 numbers; rows are worked on as dense ones."""
-        data, k = task.data, task.specification.n_components
+        data, k = task.data, task.specification.n_components + Observations.of(task).covariates
         packed = (k + 1) * (k + 2) // 2
         statistic = 8 * data.features * (packed + k + 8)
         worker = worker_memory(task, machine, statistic, 2 * statistic) + 8 * machine.threads * ROW_CHUNK_BYTES
@@ -91,7 +100,7 @@ class ObservationSolver(Solver):
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Solution:
         """A maximum of the bound."""
         family, specification = Observations.of(task), task.specification
-        model, values = family.model, Values(family.values)
+        model, values = family.model, Values(family.values, family.beside)
         sums: EntrySums = run(
             Pass(block_first_sums, FirstRequest(model, values, shift, task.refuse_zero_rows), name="sums")
         )
@@ -103,22 +112,26 @@ class ObservationSolver(Solver):
         samples = int(sums.samples)
         few = max(min(samples, SAMPLE // len(shift)), 1)
         rows = run(Pass(block_rows, RowsRequest(values, few, samples), name="sample"))
-        start = _start(model, (rows - units.shift) / units.scale, sums, scaled, task.random_state)
-        em = ObservationsEM(EntryData(run, units, sums, None), replace(task, specification=scaled), report)
+        values = values.standardised(rows)
+        start = _start(model, rows, values, units, sums, scaled, task.random_state)
+        em = ObservationsEM(EntryData(run, units, sums, None), replace(task, specification=scaled), report, values)
         best, _, converged = em.climb(start)
-        in_data_units = units.in_data_units(best, specification)
+        in_data_units = values.of_covariates(units.in_data_units(best, specification))
         floored = specification.with_floors(floors * units.scale[specification.group_starts] ** 2)
         variances = units.variances
         if not model.noise:  # that of the predictors
             variances = specification.per_group((best.loadings**2).sum(axis=1)) / specification.group_sizes
         counts = [sums.samples]
         solution = make_solution(in_data_units, floored, em.history, task, variances, counts, converged=converged)
+        advice = solution.advice
+        if "uncertainty" in dict(family.beside):
+            advice = _beside_error_bars(advice, in_data_units.noise_variance, variances)
         return replace(
             solution,
             parameters=canonical(in_data_units, floored),
             samples=samples,
             view_samples=(int(sums.samples - sums.empty),),
-            advice=solution.advice + unseen(sums, in_data_units.mean),
+            advice=advice + unseen(sums, in_data_units.mean),
             known=sums.counts,
         )
 
@@ -131,6 +144,10 @@ class ObservationsEM(EntriesEM):
 
     halvings = 12
 
+    def __init__(self, data: EntryData, task: Task, report: Report | None, values: Values) -> None:
+        super().__init__(data, task, report)
+        self.values = values
+
     def projected(self, point: Parameters) -> Parameters:
         """An extrapolated point with what the distribution may have."""
         point, family = super().projected(point), Observations.of(self.task)
@@ -142,12 +159,23 @@ class ObservationsEM(EntriesEM):
             return self.last[1]
         family, specification = Observations.of(self.task), self.specification
         model, units = family.model, self.units
-        request = ObservationRequest(model, point, specification, Values(family.values), units.shift, units.scale)
+        request = ObservationRequest(model, point, specification, self.values, units.shift, units.scale)
         sums: ObservationSums = self.data.run(Pass(block_observations, request, name="entries"))
         self.slopes = {id(point): observation_slope(model, sums, point, specification)}
         image = maximise_observations(model, sums, point, specification, expand=not self.task.textbook)
         self.last = point, (image, sums.entries.log_likelihood + units.jacobian)
         return self.last[1]
+
+
+def _beside_error_bars(advice: tuple[str, ...], noise: Array, variances: Array) -> tuple[str, ...]:
+    """Advice on a fit whose entries have error bars: noise variances beside them may be nothing."""
+    if not (noise < NO_NOISE * variances).any():
+        return advice
+    others = tuple(said for said in advice if not said.startswith(("floor: ", "precision: ")))
+    return *others, (
+        "floor: the error bars leave no noise beside them.  That is right where they are all the noise there is; where "
+        "they are too wide the components miss what they hide"
+    )
 
 
 def _plain_units(sums: EntrySums) -> Units:
@@ -159,13 +187,34 @@ def _plain_units(sums: EntrySums) -> Units:
 
 
 def _start(
-    model: ObservationModel, rows: Array, sums: EntrySums, specification: Specification, random_state: Any
+    model: ObservationModel,
+    sample: Array,
+    values: Values,
+    units: Units,
+    sums: EntrySums,
+    specification: Specification,
+    random_state: Any,
 ) -> Parameters:
-    """Principal axes of some rows u (n, D), NaN where missing, on the working scale of the model."""
+    """Principal axes of some rows, NaN where missing, on the working scale of the model, once covariates are taken off;
+    entries with wide error bars count less."""
+    x, seen, side = values.of(sample)
+    rows = np.where(seen > 0.0, (x - units.shift) / units.scale, np.nan)
     free, width = specification.n_components - int(specification.row_effects), rows.shape[1]
-    mean = np.zeros(width) if model.noise else (sums.total + 0.5) / (sums.counts + 1.0)
-    working, centre = model.working(rows, mean)
-    working = np.nan_to_num(working)
+    offset = np.asarray(side.offset)
+    if model.noise:
+        working, centre = model.working(rows - offset / units.scale, np.zeros(width))
+        working = working / (1.0 + side.known / units.scale**2)
+    else:
+        total, counts = sums.total, sums.counts
+        if offset.any():
+            rows = rows / np.exp(offset - offset.mean())
+            total, counts = np.nansum(rows, axis=0), seen.sum(axis=0)
+        working, centre = model.working(rows, (total + 0.5) / (counts + 1.0))
+        centre = centre - offset.mean()
+    working, effects = np.nan_to_num(working), None
+    if side.covariates is not None:
+        effects = la.lstsq(side.covariates, working)[0].T
+        working = working - side.covariates @ effects.T
     _, roots, axes = la.svd(working, full_matrices=False)
     energies, k = roots**2 / len(rows), min(free, len(roots))
     rest = energies[k:].sum() / max(width - k, 1)
@@ -175,7 +224,7 @@ def _start(
     if model.noise:
         left = np.maximum((working**2).mean(axis=0) - (loadings**2).sum(axis=1), START_FLOOR)
         noise = np.maximum(specification.per_group(left) / specification.group_sizes, noise)
-    start = Parameters(loadings, centre, noise, shape=model.first_shape(width))
+    start = Parameters(loadings, centre, noise, shape=model.first_shape(width), effects=effects)
     if not specification.row_effects:
         return start
     level = np.log(np.nansum(rows, axis=1) + 0.5).std()

@@ -128,18 +128,23 @@ class JointRows(Rows):
         """Rows in this process's memory travel by value, without the blocks that they are rows of."""
         views = tuple(view.by_value() for view in self.views)
         about = self.refuse_zero_rows, self.computed, self.holes
-        return JointRows, (self.start, self.stop, self.nbytes, views, *about)
+        return type(self), (self.start, self.stop, self.nbytes, views, *about)
 
     def _joined(self, parts: list[Features]) -> Features:
         for view, x in zip(self.views, parts, strict=True):
             _check(view, x, zero_rows=view.name not in self.refuse_zero_rows, holes=self.holes)
-        if len(parts) == 1:
-            return parts[0]
-        if not any(isinstance(x, sp.csr_array) for x in parts):
-            return np.hstack(cast("list[Array]", parts))
-        joined = sp.csr_array(sp.hstack([sp.csr_array(x) for x in parts], format="csr"))
-        joined.sort_indices()
-        return joined
+        return side_by_side(parts)
+
+
+def side_by_side(parts: list[Features]) -> Features:
+    """The columns of the same rows, sparse where some are."""
+    if len(parts) == 1:
+        return parts[0]
+    if not any(isinstance(x, sp.csr_array) for x in parts):
+        return np.hstack(cast("list[Array]", parts))
+    joined = sp.csr_array(sp.hstack([sp.csr_array(x) for x in parts], format="csr"))
+    joined.sort_indices()
+    return joined
 
 
 def _without_collection(piece: RowPiece) -> RowPiece:

@@ -49,6 +49,7 @@ ANY = Kind("fiubUmM", "numbers or text")
 VARIABLES = (
     ("sample", "sample", ANY, "coordinates of the samples"),
     ("feature", "feature", ANY, "coordinates of the features"),
+    ("covariate", "covariate", ANY, "coordinates of the covariates"),
     ("component", "component", ANY, "coordinates of the components"),
     ("view", "view", ANY, "coordinates of the views"),
     ("target", "target", ANY, "coordinates of the targets"),
@@ -59,6 +60,7 @@ VARIABLES = (
     ("common_loadings_covariance", "component_pair", FINITE, "upper triangle of one covariance for all features"),
     ("mean", "feature", FINITE, "μ of the features"),
     ("mean_variance", "feature", FINITE, "posterior variance of μ of the features"),
+    ("effects", "feature covariate", FINITE, "coefficients of the covariates, in units of the predictors"),
     ("size", "feature", POSITIVE, "size of the negative binomial distribution of each feature"),
     ("feature_view", "feature", TEXT, "name of the view that the feature is of"),
     ("feature_scale", "feature", POSITIVE, "divisor of each feature before the fit"),

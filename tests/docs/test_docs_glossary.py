@@ -14,6 +14,7 @@ import pytest
 
 import dlatent
 from dlatent.models import MODELS
+from dlatent.models.beside import Beside
 from dlatent.models.docstrings import entries, parsed
 from dlatent.stores.schema import REGISTRY
 
@@ -54,6 +55,7 @@ def names_of(found: Any) -> set[str]:
         return parameters
     public = {name: member for name, member in inspect.getmembers(found) if not name.startswith("_")}
     given = {key for own in public.values() if inspect.isfunction(own) for key in inspect.signature(own).parameters}
+    given |= set(Beside.__annotations__) if "beside" in given else set()
     attributes = set(re.findall(r"^ *(\w+_) : ", found.__doc__ or "", flags=re.MULTILINE))
     return parameters | set(public) | attributes | (given if found.__module__.startswith("dlatent") else set())
 

@@ -57,7 +57,7 @@ def calls_to(name: str, action: Callable[[], Any]) -> list[str]:
 def test_few_calls_lie_between_a_fit_and_its_block_function(solver: Any, function: str, data: Any, most: int) -> None:
     model = PPCA(3, solver=solver, prior="ml", missing="nan" if solver == "accelerated_em" else "raise")
     chain = calls_to(function, lambda: model.fit(data, client="serial"))
-    assert chain[0] == "models/fit_methods.py:fit_weighted"
+    assert chain[0] == "models/table_fit.py:fit"
     assert any(call.startswith("solvers/") and call.endswith(":fit") for call in chain)
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain

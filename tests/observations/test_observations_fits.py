@@ -160,11 +160,11 @@ def test_what_does_not_go_with_a_likelihood_is_refused() -> None:
     entries = drawn("poisson", 60, 5)
     for model, said in (
         (PPCA(likelihood="poisson"), "give a number"),
-        (PPCA(2, likelihood="poisson", prior="ard"), "prior='ard' is for normal entries"),
+        (PPCA(2, likelihood="poisson", prior="ard"), "prior='ard' does not go with likelihood='poisson'"),
         (PPCA(2, likelihood="poisson", scale="spread"), "would make other numbers"),
         (
             FactorAnalysis(2, likelihood="poisson", missing="nan", warm_start=True),
-            "warm_start=True is for normal entries",
+            "warm_start=True does not go with likelihood='poisson'",
         ),
         (PPCA(2, likelihood="gamma"), "expected 'normal'"),
     ):

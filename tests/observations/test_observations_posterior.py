@@ -107,7 +107,7 @@ def test_values_are_observed_as_missing_says() -> None:
     import scipy.sparse as sp
 
     dense = np.array([[1.0, np.nan], [0.0, 2.0]])
-    x, seen = Values("nan").of(dense)
+    x, seen, _ = Values("nan").of(dense)
     assert seen.tolist() == [[1.0, 0.0], [1.0, 1.0]]
     assert x.tolist() == [[1.0, 0.0], [0.0, 2.0]]
     sparse = sp.csr_array(np.array([[1.0, 0.0], [0.0, 2.0]]))

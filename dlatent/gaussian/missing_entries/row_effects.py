@@ -57,10 +57,12 @@ def filled(parameters: Parameters, specification: Specification) -> Parameters:
     return parameters.turned(np.eye(wanted)[list(places)])
 
 
-def without_level(sums: Entries, level: float) -> Entries:
-    """The statistics of the rows less their levels, of the other components."""
+def without_level(sums: Entries, level: float, after: int = 1) -> Entries:
+    """The statistics of the rows less their levels, of the other components; what stands `after` the levels, and is
+    kept, is 1, or covariates and 1."""
     size = len(sums.cross)
-    at, keep = size - 2, np.delete(np.arange(size), size - 2)
+    at = size - 1 - after
+    keep = np.delete(np.arange(size), at)
     second, latent = unpacked(sums.second, size), unpacked(sums.latent, size)
     first, other = triangle(size - 1)
     places = keep[first], keep[other]
