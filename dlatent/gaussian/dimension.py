@@ -12,6 +12,7 @@ from scipy.special import gammaln
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.gaussian.expectation import LOG_2PI
+from dlatent.operators.symmetric import top_eigenvalues
 
 ROUNDING = float(np.finfo(np.float64).eps)
 """Variances below this fraction of the largest eigenvalue are rounding."""
@@ -21,6 +22,8 @@ NEAREST = 1e-12
 """Eigenvalues count as no nearer to each other than by this fraction of the larger one."""
 DRAWS, QUANTILE = 200, 0.95
 """Of pure noise, and of its eigenvalues."""
+FLIPS = 5
+"""Draws of signs."""
 
 
 def free_numbers(features: int, components: int, noises: int) -> int:
@@ -65,6 +68,21 @@ def chosen_components(rule: str | float, values: Array, samples: float, *, most:
         )
     scores = log_evidence(values, samples) if rule == "mle" else -bic(values, samples)
     return int(np.where(noisy, scores[1 : len(noisy) + 1], -np.inf).argmax()) + 1
+
+
+def above_flips(rows: Array, roots: Array, rng: Any) -> int:
+    """How many singular values `roots` of rows (n, D) are larger than the largest of rows whose entries have random
+    signs, which leave their sizes and take away what features share.
+
+    Source: Hong, Sheng and Dobriban (2020), "Selecting the number of components in PCA via random signs", the upper
+    edge.
+    """
+    edge = 0.0
+    for _ in range(FLIPS):
+        flipped = rows * rng.choice([-1.0, 1.0], size=rows.shape)
+        gram = flipped @ flipped.T if len(rows) < rows.shape[1] else flipped.T @ flipped
+        edge = max(edge, float(np.sqrt(top_eigenvalues(gram, 1)[0])))
+    return int((roots > edge).sum())
 
 
 def explaining(part: float, values: Array) -> int:

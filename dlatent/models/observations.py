@@ -15,6 +15,7 @@ from dlatent.fitted.linear import Linear, SharedNoise
 from dlatent.fitted.observations import Observed
 from dlatent.models.hyperparameters import COUNT
 from dlatent.models.initial import initial_mean
+from dlatent.models.table import MOST_WITH_HOLES
 from dlatent.models.task import FitTask
 from dlatent.observations import OBSERVATION_MODELS
 from dlatent.solvers.observations import OBSERVATION_SOLVERS, Observations
@@ -37,10 +38,10 @@ def check_likelihood(model: Any) -> None:
 def require_plain(model: Any, said: str) -> None:
     """Refuse what models of entries of their own have not.  Errors: DataError."""
     name = model.likelihood
-    if not COUNT.test(model.n_components):
+    if model.n_components != "auto" and not COUNT.test(model.n_components):
         raise DataError(
-            f"n_components={model.n_components!r} is not chosen with {said}; give a number, as in "
-            "n_components=10, or compare numbers by select_n_components"
+            f"n_components={model.n_components!r} is for normal entries alone, and not for {said}; give a number, or "
+            "'auto'"
         )
     if model.prior not in ("auto", "ml"):
         raise DataError(f"prior={model.prior!r} does not go with {said}; leave prior='auto'")
@@ -78,13 +79,18 @@ def with_likelihood(task: FitTask, model: Any) -> FitTask:
             f"uncertainty= is of normal entries, and likelihood={model.likelihood!r}; leave out one of both"
         )
     observed, specification = OBSERVATION_MODELS[model.likelihood], task.specification
-    family = Observations(model.likelihood, model._missing, beside)
+    chosen = task.rule == "auto"
+    family = Observations(model.likelihood, model._missing, beside, chosen)
+    if chosen:
+        most = min(specification.n_components, MOST_WITH_HOLES + int(specification.row_effects))
+        specification = replace(specification, n_components=most)
     if not observed.noise:
         views = tuple(replace(view, floor=1.0, fixed=True) for view in specification.views)
         specification = replace(specification, views=views)
     return replace(
         task,
         specification=specification,
+        rule=None,
         family=family,
         solvers=OBSERVATION_SOLVERS,
         prior="ml",

@@ -127,7 +127,9 @@ class PPCA(linear.LinearModel):
             'keeps those that automatic relevance determination leaves on, as with `prior="ard"`.  Of complete data '
             "it can be chosen from all eigenvalues of their covariance, too: a fraction of the variance above 0 and "
             'below 1 takes the fewest components that explain more; with more samples than features "mle" takes the '
-            'largest evidence (Minka), "bic" the smallest `bic`.  None takes as many as there can be.',
+            'largest evidence (Minka), "bic" the smallest `bic`.  None takes as many as there can be.  Of another '
+            '`likelihood`, and with error bars, offsets or covariates, "auto" keeps what stands out from the same '
+            "entries with random signs (:doc:`/models/likelihoods`).",
             option="components",
             letter="k",
             short="K",

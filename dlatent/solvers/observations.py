@@ -11,6 +11,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.gaussian.canonical import canonical
+from dlatent.gaussian.dimension import above_flips
 from dlatent.gaussian.missing_entries.entries import EntrySums
 from dlatent.gaussian.missing_entries.row_effects import SMALLEST_LEVEL, with_level
 from dlatent.gaussian.specification import Parameters, Specification
@@ -59,12 +60,14 @@ NO_NOISE = 1e-6
 @dataclass(frozen=True)
 class Observations(Family):
     """Entries of the distribution `likelihood`; `values`, as the hyperparameter `missing`, are those that it sees, and
-    `beside` the names and columns of what stands beside the features."""
+    `beside` the names and columns of what stands beside the features; `chosen`, whether the number of components is
+    chosen, up to that of the model."""
 
     name, why = "likelihood", "entries are not those of a normal distribution alone"
     likelihood: str
     values: str
     beside: tuple[tuple[str, int], ...] = ()
+    chosen: bool = False
 
     @property
     def model(self) -> ObservationModel:
@@ -113,7 +116,10 @@ class ObservationSolver(Solver):
         few = max(min(samples, SAMPLE // len(shift)), 1)
         rows = run(Pass(block_rows, RowsRequest(values, few, samples), name="sample"))
         values = values.standardised(rows)
-        start = _start(model, rows, values, units, sums, scaled, task.random_state)
+        start = _start(family, rows, values, units, sums, scaled, task.random_state)
+        specification, scaled = (
+            replace(each, n_components=start.loadings.shape[1]) for each in (specification, scaled)
+        )
         em = ObservationsEM(EntryData(run, units, sums, None), replace(task, specification=scaled), report, values)
         best, _, converged = em.climb(start)
         in_data_units = values.of_covariates(units.in_data_units(best, specification))
@@ -187,7 +193,7 @@ def _plain_units(sums: EntrySums) -> Units:
 
 
 def _start(
-    model: ObservationModel,
+    family: Observations,
     sample: Array,
     values: Values,
     units: Units,
@@ -197,7 +203,7 @@ def _start(
 ) -> Parameters:
     """Principal axes of some rows, NaN where missing, on the working scale of the model, once covariates are taken off;
     entries with wide error bars count less."""
-    x, seen, side = values.of(sample)
+    model, (x, seen, side) = family.model, values.of(sample)
     rows = np.where(seen > 0.0, (x - units.shift) / units.scale, np.nan)
     free, width = specification.n_components - int(specification.row_effects), rows.shape[1]
     offset = np.asarray(side.offset)
@@ -216,6 +222,8 @@ def _start(
         effects = la.lstsq(side.covariates, working)[0].T
         working = working - side.covariates @ effects.T
     _, roots, axes = la.svd(working, full_matrices=False)
+    if family.chosen:
+        free = min(free, max(above_flips(working, roots, np.random.default_rng(0)), 1))
     energies, k = roots**2 / len(rows), min(free, len(roots))
     rest = energies[k:].sum() / max(width - k, 1)
     loadings = 1e-3 * np.random.default_rng(random_state).standard_normal((width, free))

@@ -132,7 +132,8 @@ def test_error_bars_find_what_noisy_entries_hide(kind: Any) -> None:
     loadings, z = rng.normal(size=(30, 3)), rng.normal(size=(3000, 3))
     bars = 0.7 * np.exp(rng.normal(size=(3000, 30)))
     x = z @ loadings.T + 0.1 * rng.normal(size=bars.shape) + bars * rng.normal(size=bars.shape)
-    model, plain = kind(3).fit(x, uncertainty=bars), kind(3).fit(x)
+    model, plain = kind().fit(x, uncertainty=bars), kind(3).fit(x)
+    assert model.n_components_ == 3
     angles = [la.subspace_angles(each.components_.T, loadings).max() for each in (model, plain)]
     assert angles[0] < 0.35 * angles[1]
     errors = [
@@ -247,8 +248,8 @@ def test_what_does_not_go_with_it_is_refused() -> None:
     x = np.random.default_rng(0).poisson(3.0, size=(80, 7)).astype(float)
     with pytest.raises(DataError, match="uncertainty= is of normal entries, and likelihood='poisson'"):
         PPCA(2, likelihood="poisson").fit(x, uncertainty=1.0)
-    with pytest.raises(DataError, match="n_components='auto' is not chosen with uncertainty="):
-        PPCA().fit(x, uncertainty=1.0)
+    with pytest.raises(DataError, match="n_components='mle' is for normal entries alone, and not for uncertainty="):
+        PPCA("mle").fit(x, uncertainty=1.0)
     with pytest.raises(DataError, match="scale='spread' does not go with uncertainty="):
         PPCA(2, scale="spread").fit(x, uncertainty=1.0)
     with pytest.raises(TypeError, match="unexpected keyword argument 'uncertainties'"):

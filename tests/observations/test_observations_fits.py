@@ -57,6 +57,17 @@ def test_results_do_not_depend_on_where_the_fit_runs_nor_on_the_container(tmp_pa
     )
 
 
+@pytest.mark.parametrize("kind", [PPCA, FactorAnalysis])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_number_of_components_is_found(name: str, kind: Any) -> None:
+    entries, _ = case(name, 600, 40, 3)
+    entries[np.random.default_rng(0).random(entries.shape) < 0.05] = np.nan
+    model = kind(likelihood=name, missing="nan").fit(entries)
+    assert abs(model.n_components_ - 3) <= (name in COUNTS)
+    alone = np.apply_along_axis(np.random.default_rng(1).permutation, 0, np.nan_to_num(entries))
+    assert kind(likelihood=name).fit(alone).n_components_ == 1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_is_saved_whole(tmp_path: Path, name: str) -> None:
     entries = drawn(name, 200, 8)
@@ -159,7 +170,7 @@ def test_entries_that_may_not_be_are_named(name: str, value: float, said: str, f
 def test_what_does_not_go_with_a_likelihood_is_refused() -> None:
     entries = drawn("poisson", 60, 5)
     for model, said in (
-        (PPCA(likelihood="poisson"), "give a number"),
+        (PPCA("mle", likelihood="poisson"), "give a number"),
         (PPCA(2, likelihood="poisson", prior="ard"), "prior='ard' does not go with likelihood='poisson'"),
         (PPCA(2, likelihood="poisson", scale="spread"), "would make other numbers"),
         (
