@@ -16,6 +16,7 @@ from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.models.aligned import plain_rows
+from dlatent.models.beside import Beside, given
 from dlatent.models.docstrings import described
 from dlatent.models.inputs import Annotated, TargetsLike
 from dlatent.models.joint_views import by_observations
@@ -44,7 +45,7 @@ def annotate(
 ) -> Model:
     """Fit a model to an AnnData or a MuData and put the results into it, in place, as scanpy does.
 
-    - `obsm["X_KEY"]`: scores (n_obs, K).
+    - `obsm["X_KEY"]`: scores (n_obs, K); `obs["KEY_level"]`: the level of each row, where rows have one, as counts do.
     - `varm["KEY_loadings"]`: loadings (n_vars, K) where the model has any; of a MuData in each modality.
     - `obs["KEY"]`: the class that a supervised model predicts, or the cluster of a mixture, categorical; or the number
       that is predicted.
@@ -77,7 +78,8 @@ def annotate(
         Part of the names; by default the name of the model in small letters, as "ppca".  What is in `uns` under it is
         replaced where `annotate`, or for "pca" scanpy, has put it there.
     **options : optional
-        Other keywords of `fit`, as `graph="connectivities"`, the name of an entry of `obsp`.
+        Other keywords of `fit`, as `graph="connectivities"`, the name of an entry of `obsp`.  `uncertainty` may be the
+        name of a layer, `offset` that of a column of `obs`, and `covariates` one or a list of these.
 
     Returns
     -------
@@ -111,11 +113,16 @@ def annotate(
     samples: Any = sources if several else sources[""]
     targets = {} if y is None else {"y": _column(data.obs, y, "obs") if isinstance(y, str) else y}
     joined = {"correspondence": by_observations(data)} if several else {}
-    fitted.fit(samples, **targets, **joined, client=client, **options)
+    beside = given({name: options.pop(name, None) for name in Beside.__annotations__})
+    beside = beside if several else _beside(data, beside, masks)
+    fitted.fit(samples, **targets, **joined, client=client, **beside, **options)
     filtered = "graph" in options and "graph" in signature(fitted.transform).parameters
     edges = {"graph": options["graph"]} if filtered else {}
-    data.obsm[f"X_{key}"] = np.asarray(fitted.transform(samples, client=client, **joined, **edges))
-    _put_loadings(fitted, parts, masks, key)
+    scores = np.asarray(fitted.transform(samples, client=client, **joined, **edges, **beside))
+    if getattr(fitted._model, "row_effects", False):  # how much of a cell was read tells nothing of its kind
+        scores, data.obs[f"{key}_level"] = scores[:, :-1], scores[:, -1]
+    data.obsm[f"X_{key}"] = scores
+    _put_loadings(fitted, parts, masks, key, scores.shape[1])
     if hasattr(fitted, "predict"):
         _put_predictions(fitted, data, key, samples, client=client, **joined)
     chosen = {name: column for name, part in parts.items() if isinstance(column := _chosen(part, mask_var), str)}
@@ -151,12 +158,28 @@ def _check(adata: Any, model: Any, y: Any, key: str, *, several: bool) -> None:
         raise DataError(f"predictions would take the place of the targets in obs[{y!r}]; give another key")
 
 
-def _put_loadings(model: Any, parts: dict[str, Any], masks: dict[str, Any], key: str) -> None:
+def _beside(data: Any, values: dict[str, Any], masks: dict[str, Any]) -> dict[str, Any]:
+    """What stands beside the entries, of layers and columns by their names, and of the variables that are fitted."""
+    found = dict(values)
+    for name in found.keys() & {"offset", "covariates"}:
+        if isinstance(found[name], str):
+            found[name] = _column(data.obs, found[name], "obs")
+        elif isinstance(found[name], list) and all(isinstance(each, str) for each in found[name]):
+            columns = {each: _column(data.obs, each, "obs") for each in found[name]}
+            found[name] = pd.DataFrame(columns, index=data.obs_names)
+    if isinstance(found.get("uncertainty"), str):
+        mask = masks[""]
+        at = None if mask is None else np.flatnonzero(mask)
+        found["uncertainty"] = open_annotated(data, found["uncertainty"], at)
+    return found
+
+
+def _put_loadings(model: Any, parts: dict[str, Any], masks: dict[str, Any], key: str, components: int) -> None:
     """Put the loadings of a model, if it has any, into `varm` of each modality."""
     result = model.result_
     if "loadings" not in result:
         return
-    values, name, last = result["loadings"].values, f"{key}_loadings", 0
+    values, name, last = result["loadings"].values[:, :components], f"{key}_loadings", 0
     if key == OF_SCANPY:
         lengths = np.linalg.norm(values, axis=0)
         values, name = values / np.where(lengths > 0.0, lengths, 1.0), "PCs"

@@ -35,6 +35,7 @@ KEYWORDS = {
     "fill_value": BY_MODEL,
     "add_indicator": "leave it out: numpy.isnan(X) says which entries are missing",
     "keep_empty_features": "leave it out: all features are kept",
+    "likelihood": "PPCA and FactorAnalysis have it; entries of this model are normal",
     "neighbors_algorithm": "neighbors is 'exact' or 'approximate'",
 }
 """By a keyword that a model has not, what says the same here."""

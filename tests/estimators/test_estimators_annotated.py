@@ -378,3 +378,28 @@ def test_what_is_no_place_is_refused_at_every_door(tmp_path):
             door(store)
     with pytest.raises(DataError, match=r"PPCA has no scores of several views.*mdata\.mod\[name\]"):
         annotate(Modalities(), PPCA(2))
+
+
+def test_counts_of_a_layer_with_covariates_of_cells() -> None:
+    """The level of a cell, how much of it was read, is no score: neighbours would be cells of one depth."""
+    rng = np.random.default_rng(0)
+    depth = rng.normal(size=(200, 1))
+    batch = np.arange(200) % 2.0
+    predictors = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 12)) + depth + batch[:, None]
+    counts = rng.poisson(np.exp(np.minimum(predictors, 5.0)))
+    adata = anndata.AnnData(np.log1p(counts), layers={"counts": counts}, obs=pd.DataFrame({"batch": batch, "age": 3.0}))
+    adata.obs_names = [f"c{number}" for number in range(200)]
+    model = annotate(adata, PPCA(2, likelihood="poisson"), layer="counts", covariates=["batch"])
+    expected = PPCA(2, likelihood="poisson").fit(counts, covariates=batch)
+    np.testing.assert_allclose(adata.obsm["X_ppca"], expected.transform(counts, covariates=batch)[:, :2], atol=1e-6)
+    assert adata.varm["ppca_loadings"].shape == (12, 2)
+    assert np.corrcoef(adata.obs["ppca_level"], depth[:, 0])[0, 1] > 0.9
+    assert model.result_["effects"].sel(covariate="batch").shape == (12,)
+    adata.layers["sd"] = 0.1 + rng.random((200, 12))
+    some = np.arange(12) < 8
+    annotate(adata, PPCA(2), mask_var=some, uncertainty="sd", key="measured")
+    plain = PPCA(2).fit(adata.X[:, some], uncertainty=adata.layers["sd"][:, some])
+    scores = plain.transform(adata.X[:, some], uncertainty=adata.layers["sd"][:, some])
+    np.testing.assert_allclose(adata.obsm["X_measured"], scores, atol=1e-8)
+    with pytest.raises(DataError, match="obs has no column 'sex'"):
+        annotate(adata, PPCA(2), covariates="sex")

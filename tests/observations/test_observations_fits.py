@@ -14,7 +14,7 @@ import xarray as xr
 import zarr
 
 import dlatent
-from dlatent import PPCA, DataError, FactorAnalysis, PlanError, select_n_components
+from dlatent import PPCA, DataError, FactorAnalysis, PlanError, SupervisedPPCA, select_n_components
 from tests.observations.cases import case, drawn
 
 NAMES = ["student", "student_rows", "poisson", "bernoulli", "negative_binomial"]
@@ -181,6 +181,8 @@ def test_what_does_not_go_with_a_likelihood_is_refused() -> None:
     ):
         with pytest.raises(DataError, match=said):
             model.fit(entries)
+    with pytest.raises(TypeError, match="PPCA and FactorAnalysis have it"):
+        SupervisedPPCA(likelihood="poisson")  # type: ignore[call-arg]
     with pytest.raises(PlanError, match="krylov"):
         PPCA(2, likelihood="poisson", solver="krylov").fit(entries)
     with pytest.raises(PlanError, match="weights"):
