@@ -11,6 +11,7 @@ import numpy as np
 from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
 from dlatent.fitted.fit import Summary
+from dlatent.fitted.rows import dense_rows, without_own
 from dlatent.fitted.stored import attribute, stored
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.specification import Parameters, Specification
@@ -95,6 +96,27 @@ class ObservationRows:
     def _around_holes(self, x: Features, function: Callable[[Posterior, Own, Array], Array]) -> Array:
         """A function with a value for each feature of rows with missing entries, though the fit had none."""
         return replace(self, values="nan")._each(x, function, len(self.parameters.mean))
+
+    def residuals(self, x: Features, y: Array | None) -> Array:
+        """The means of entries given the others of their rows, and standardised residuals, NaN where missing (n, 2D);
+        beside them the weights E[u] of entries with heavy tails (n, 3D)."""
+        model, d = self.model, len(self.parameters.mean)
+        heavy = model.noise and model.shapes == "one"
+
+        def parts(about: Posterior, own: Own, seen: Array) -> Array:
+            terms, rest = about.terms, without_own(about.terms.precision * about.v)
+            e, v = about.e - about.v * terms.slope / rest, about.v / rest
+            means = np.where(np.isnan(self.parameters.mean), np.nan, model.mean(e, v))
+            weights = [terms.precision * own.noise] if heavy else []
+            if about.weight is not None:  # a row with the precision 1, as its noise
+                v = v * about.weight[:, None]
+            scale = np.sqrt(own.noise + own.known + v if model.noise else model.variance(e, v, own))
+            known = np.where(seen > 0.0, 1.0, np.nan)
+            return np.hstack([means, *(known * each for each in (scale, *weights))])
+
+        results = self._each(x, parts, (2 + heavy) * d)
+        results[:, d : 2 * d] = (dense_rows(x, holes=self.holes)[:, :d] - results[:, :d]) / results[:, d : 2 * d]
+        return results
 
     def _spread(self, about: Posterior) -> Array:
         """Variances of the predictors (n, D)."""

@@ -23,6 +23,7 @@ from dlatent.gaussian.missing_entries import incomplete
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.gaussian.spread import divided
 from dlatent.gaussian.stack import Stack
+from dlatent.operators.sparse import with_data
 
 RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their encoded targets (n, L') or None → (n, width) or (n,)."""
@@ -46,11 +47,20 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
-class GaussianRows:
+class GaussianRows(ABC):
     """Rows of a linear-Gaussian model, what holds with and without missing entries."""
 
     parameters: Parameters
     specification: Specification
+    holes: ClassVar[bool]
+
+    @abstractmethod
+    def scores(self, x: Features, y: Array | None) -> Array:
+        """E[z | x, y] (n, K)."""
+
+    @abstractmethod
+    def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None:
+        """Cov[z] given the views of a pattern (K, K), None where each row has its own."""
 
     def covariances(self, x: Features, y: Array | None) -> Array:
         """Cov[z | x, y] of each row (n, K²)."""
@@ -64,9 +74,32 @@ class GaussianRows:
         """The variances of missing entries, 0 elsewhere."""
         return incomplete.imputed_variances(x, y, self.parameters, self.specification)
 
+    def residuals(self, x: Features, y: Array | None) -> Array:
+        """Means of entries given the others of their rows, and standardised residuals, NaN where missing (n, 2D)."""
+        loadings, noise = self.parameters.loadings, self.specification.per_feature(self.parameters.noise_variance)
+        means = self.scores(x, None) @ loadings.T + self.parameters.mean
+        shared, k = self.shared_covariance((0,)), loadings.shape[1]
+        spread = (self.covariances(x, None) if shared is None else shared).reshape(-1, k * k)
+        rest = without_own(spread @ (loadings[:, :, None] * loadings[:, None, :]).reshape(-1, k * k).T / noise)
+        away = (dense_rows(x, holes=self.holes) - means) / rest
+        return np.hstack([means - np.nan_to_num((1.0 - rest) * away), away / np.sqrt(noise / rest)])
+
     def variances(self, x: Features, loadings: Array) -> Array:
         """Variances of linear functions of z given the observed features (n, L)."""
         return incomplete.linear_variances(x, None, self.parameters, self.specification, loadings)
+
+
+def dense_rows(x: Features, *, holes: bool) -> Array:
+    """Rows as an array of numbers, with `holes` NaN where sparse ones store nothing."""
+    if isinstance(x, np.ndarray):
+        return np.asarray(x, dtype=np.float64)
+    rows = np.asarray(x.toarray(), dtype=np.float64)
+    return np.where(with_data(x, np.ones(len(x.data))).toarray() > 0.0, rows, np.nan) if holes else rows
+
+
+def without_own(leverage: Array) -> Array:
+    """1 − h, what is left where an entry does not count itself; above 0 up to rounding."""
+    return np.maximum(1.0 - leverage, 1e-12)
 
 
 def positive(precision: float) -> float:

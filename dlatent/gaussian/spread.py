@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Features
+from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
 from dlatent.gaussian.missing_entries.entries import block_entry_sums, block_observed_mean
 from dlatent.gaussian.moments import MomentRequest, block_mean
 from dlatent.gaussian.products import block_feature_sums
+from dlatent.gaussian.tails import some_rows
 
 FEW = 10
 """Entries below which a feature does not tell its spread."""
@@ -34,10 +35,12 @@ class SpreadRequest(NamedTuple):
 
 
 class FirstLook(NamedTuple):
-    """Whether the mean is asked for of observed entries, with those of targets, and whether some may be missing."""
+    """Whether the mean is asked for of observed entries, with those of targets, whether some may be missing, and
+    whether spreads are asked for."""
 
     observed: bool
     missing: bool
+    spread: bool
 
 
 class Spreads(NamedTuple):
@@ -113,11 +116,12 @@ def _require_genotypes(block: Block) -> None:
     )
 
 
-def block_first_look(block: Block, request: FirstLook) -> tuple[Array, Array]:
-    """The mean of a block, and how far its features spread (D,)."""
-    mean = (block_observed_mean if request.observed else block_mean)(block, None)
-    about = SpreadRequest(np.nan_to_num(mean[: block.features.shape[1]]), request.missing)
-    return mean, block_spreads(block, about).deviations()
+def block_first_look(block: Block, request: FirstLook) -> tuple[Array, Array | None, Dense | None]:
+    """The mean of a block, how far its features spread (D,), and of dense ones some rows."""
+    mean, x = (block_observed_mean if request.observed else block_mean)(block, None), block.features
+    about = SpreadRequest(np.nan_to_num(mean[: x.shape[1]]), request.missing)
+    spread = block_spreads(block, about).deviations() if request.spread else None
+    return mean, spread, some_rows(x) if isinstance(x, np.ndarray) else None
 
 
 def divided(x: Features, units: Array) -> Features:

@@ -38,6 +38,7 @@ from dlatent.models.map_rows import RowsRun
 from dlatent.models.model import attribute
 from dlatent.models.observations import check_likelihood, has_levels, with_likelihood
 from dlatent.models.ppca import check_warm_start
+from dlatent.models.residuals import residuals
 from dlatent.models.rotation import OBLIQUE, over_components, simple_structure, with_scores
 from dlatent.models.table import table_fields, table_task, warmed, weighted
 from dlatent.models.task import FitTask
@@ -152,7 +153,7 @@ class FactorAnalysis(linear.LinearModel):
     partial_fit, posterior = fit_methods.partial_fit, row_methods.posterior
     effects_ = linear.effects_
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
-    impute, sample = fill_methods.impute, linear.sample
+    impute, sample, residuals = fill_methods.impute, linear.sample, residuals
 
     def transform(
         self,

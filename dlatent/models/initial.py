@@ -1,4 +1,5 @@
-"""What a fit looks at before it begins: a point near the mean of the features, and how far they spread."""
+"""What a fit looks at before it begins, a point near the mean of the features and how far they spread, and at its end:
+the tails of its residuals."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dlatent.arrays import Array, DataSource
+from dlatent.arrays import Array, DataSource, Dense
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.session import PassRecord, Session
 from dlatent.fitted.fit import INITIAL_MEAN
 from dlatent.gaussian.missing_entries.entries import block_observed_mean
 from dlatent.gaussian.moments import block_column_sums, block_mean, representable
 from dlatent.gaussian.spread import FirstLook, SpreadRequest, Spreads, block_first_look, block_spreads, unlike
+from dlatent.gaussian.tails import tails_of
 from dlatent.passes import Pass
 from dlatent.solvers.solver import Solution
 from dlatent.stores.rows import in_units
@@ -83,25 +85,35 @@ def views_in_spreads(task: Any, client: Where) -> tuple[Any, tuple[PassRecord, .
     return replace(task, source=source, units=np.concatenate(units)), passes
 
 
-def first_look(session: Session, task: Any, observed: bool) -> tuple[Array, tuple[str, ...]]:
+def first_look(session: Session, task: Any, observed: bool) -> tuple[Array, tuple[str, ...], Dense | None]:
     """A shift near the mean, and advice where the first block has features of different units for a model that shares
-    noise among them; sparse features spread as often as they are there."""
+    noise among them; sparse features spread as often as they are there.  Of dense data some rows, for `last_look`."""
     source = session.source
     if task.earlier is not None:
-        return task.earlier.shift, ()
-    alike = task.scale or not task.shared or (source.sparse and not task.missing)
-    if alike or task.shift is not None:
-        return (task.shift or initial_mean)(session, observed), ()
-    request = FirstLook(observed, task.missing)
-    mean, spread = session.run_block(Pass(block_first_look, request, cached=False, name=INITIAL_MEAN), 0)
-    shift, apart = mean if observed else representable(mean, source.dtype), unlike(spread)
+        return task.earlier.shift, (), None
+    if task.shift is not None or (source.sparse and not task.missing):
+        return (task.shift or initial_mean)(session, observed), (), None
+    request = FirstLook(observed, task.missing, task.shared and not task.scale)
+    mean, spread, rows = session.run_block(Pass(block_first_look, request, cached=False, name=INITIAL_MEAN), 0)
+    shift, apart = mean if observed else representable(mean, source.dtype), None if spread is None else unlike(spread)
     if apart is None:
-        return shift, ()
-    return shift, (
+        return shift, (), rows
+    advice = (
         f"data: the largest standard deviation of a feature is {apart[1]:.3g}, and a quarter of the features have at "
         f"most {apart[0]:.3g}; if their units differ, a few features decide the fit: say scale='spread', which divides "
-        "each by its own",
+        "each by its own"
     )
+    return shift, (advice,), rows
+
+
+def last_look(rows: Dense | None, task: Any, solution: Solution) -> tuple[str, ...]:
+    """Advice where residuals of some rows of a table have heavy tails, and another `likelihood` could be that of its
+    entries."""
+    apart = task.family or task.targets or task.between or task.kernel or task.arrangement or task.weighted
+    if apart or rows is None:
+        return ()
+    tails = tails_of(rows, solution.parameters, solution.specification, missing=task.missing)
+    return (tails.advice(),) if tails.heavy else ()
 
 
 def in_data_units(solution: Solution, task: Any) -> Solution:

@@ -39,6 +39,7 @@ from dlatent.models.hyperparameters import (
 from dlatent.models.inputs import Mask, SampleWeight, TargetsLike
 from dlatent.models.linear import COUNTED, MANY, NUMBER
 from dlatent.models.observations import check_likelihood, has_levels, with_likelihood
+from dlatent.models.residuals import residuals
 from dlatent.models.table import table_task, warmed, weighted, with_targets
 from dlatent.models.task import FitTask
 from dlatent.solvers.costs import FULL_EIGEN
@@ -183,7 +184,7 @@ class PPCA(linear.LinearModel):
     transform, posterior = row_methods.transform, row_methods.posterior
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
     impute, sample, rotated = fill_methods.impute, linear.sample, rotation.rotated
-    effects_ = linear.effects_
+    effects_, residuals = linear.effects_, residuals
     north_rule, bootstrap = sampling_errors.north_rule, sampling_errors.bootstrap
 
 

@@ -48,7 +48,7 @@ from dlatent.gaussian.stack import ClassSpaces, class_head, label_head
 from dlatent.gaussian.views import count_empty_rows
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
-from dlatent.models.initial import first_look, in_data_units, in_spreads
+from dlatent.models.initial import first_look, in_data_units, in_spreads, last_look
 from dlatent.models.inputs import PathLike
 from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import lost_digits, require_sound
@@ -183,7 +183,7 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
             session.count = task.count
         solver, listeners = task.solvers[plan.solver], Listeners(callbacks, plan)
         with listeners.told():
-            shift, apart = first_look(session, task, solver.observed)
+            shift, apart, seen = first_look(session, task, solver.observed)
             session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
             if task.prepared is not None:
                 task = task.prepared(task, plan, session.run)
@@ -198,6 +198,7 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
                 solution = with_evidence(solution, _count(solution, task), prior)
             if task.missing and task.rule == "auto":
                 solution = switched_on(solution)
+            tails = last_look(seen, task, solution)
             if task.units is not None:
                 solution = in_data_units(solution, task)
             if task.weighted:  # of samples solvers count the sum of the weights
@@ -210,7 +211,7 @@ def run(task: FitTask, options: FitRun, model: M) -> M:
                 fitted = task.learned(fitted, solution, session.run)
             if task.units is not None:
                 fitted = fitted.in_data_units(task.units)
-    advice = (*solution.advice, *lost, *apart, *remarks(session.counted, task.targets))
+    advice = (*solution.advice, *lost, *apart, *tails, *remarks(session.counted, task.targets))
     notices = tuple((kind, text) for kind, _, text in (each.partition(": ") for each in advice))
     report = Report(
         solution.log_likelihood,
