@@ -14,14 +14,15 @@ from scipy.special import gammaln
 
 from dlatent.arrays import Array
 from dlatent.observations.model import ObservationModel
-from dlatent.observations.posterior import Guess, Own, Terms
+from dlatent.observations.posterior import Own, Terms
 
-FAR, LARGEST = 300.0, 40.0
-"""Largest logarithms of an expected count, so that squares are numbers, and of one from which counts are drawn."""
+FAR, LARGEST = 25.0, 40.0
+"""Largest logarithms of an expected count, so that precisions of z of 1 are not lost beside it in rounding, and of one
+from which counts are drawn."""
 EXTRA = 0.2
 """Variance of counts beyond that of Poisson, as a part of their squared means, that a start allows for."""
-FACTORIALS = gammaln(np.arange(256) + 1.0)
-"""Of small counts, which are looked up."""
+SMALL = 64
+"""Largest count that is small."""
 RARE = 0.3
 """Keeps features that are seldom counted from leading a start."""
 
@@ -31,11 +32,14 @@ def is_count(x: Array) -> npt.NDArray[np.bool_]:
     return np.asarray((x >= 0.0) & (x == np.floor(x)))
 
 
-def log_factorial(x: Array) -> Array:
-    """log x! of counts, most of which are small."""
-    values = FACTORIALS[np.minimum(x, len(FACTORIALS) - 1).astype(np.intp)]
-    large = x >= len(FACTORIALS)
-    values[large] = gammaln(x[large] + 1.0)
+def log_rising(x: Array, r: Array | float) -> Array:
+    """log Γ(x + r)/Γ(r) of counts x (n, D), most of which are small and are looked up, with r of each feature."""
+    r = np.broadcast_to(r, x.shape[1:])
+    most = int(min(x.max(initial=0.0), SMALL))
+    table = gammaln(np.arange(most + 1.0)[:, None] + r) - gammaln(r)
+    values = table[np.minimum(x, most).astype(np.intp), np.arange(x.shape[1])]
+    large = np.nonzero(x > most)
+    values[large] = gammaln(x[large] + r[large[1]]) - gammaln(r[large[1]])
     return np.asarray(values)
 
 
@@ -58,16 +62,15 @@ class Poisson(ObservationModel):
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
         """x e − exp(e + v/2)."""
-        mean = np.exp(np.minimum(e + 0.5 * v, FAR))
-        return Terms(x * e - mean, x - mean, mean)
+        mean = 0.5 * v + e
+        np.exp(np.minimum(mean, FAR, out=mean), out=mean)
+        bound = x * e
+        bound -= mean
+        return Terms(bound, x - mean, mean)
 
     def constant(self, x: Array, own: Own) -> Array:
         """−log x!."""
-        return -log_factorial(x)
-
-    def guess(self, x: Array, own: Own) -> Guess:
-        """log x of counts that are not 0, with the variance 1/x."""
-        return Guess(np.log(np.maximum(x, 1.0)), x)
+        return -log_rising(x, 1.0)
 
     def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
         """Counts."""
