@@ -163,8 +163,8 @@ class _Search(NamedTuple):
     ) -> _Search:
         """One in a number format, until a step gains less than a part of the bound."""
         loadings, centre = loadings.astype(number), centre.astype(number)
-        first, second = triangle(loadings.shape[1])
-        forms = loadings.T[first] * loadings.T[second]
+        columns = np.ascontiguousarray(loadings.T)
+        forms = np.concatenate([column * columns[k:] for k, column in enumerate(columns)])
         own = Own(own.noise.astype(number), None if own.shape is None else own.shape.astype(number))
         return cls(model, loadings, centre, forms, own, least, steps)
 

@@ -27,7 +27,7 @@ from dlatent.operators.symmetric import triangle, unpacked
 RIDGE = 1e-9
 """Part of its trace that keeps a normal matrix from being singular; steps are increments, and end where they would."""
 CELLS, SMALLEST = 2**18, 32
-"""Numbers of the rows that are worked on at a time, one mebibyte, and how many rows these are at least."""
+"""Numbers of the rows that are worked on at a time, two mebibytes, and how many rows these are at least."""
 FARTHEST = 3.0
 """Deviations of a predictor's change that stand for the largest one of all rows."""
 
