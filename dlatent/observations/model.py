@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.observations.posterior import Guess, Own, Posterior, Terms, expectation
+from dlatent.observations.posterior import Own, Posterior, Terms, expectation
 
 STENCIL = 0.01
 """Distance, in logarithms, of the points from which slope and curvature along a parameter of shape are taken."""
@@ -50,11 +50,7 @@ class ObservationModel:
 
     def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
         """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries."""
-        return expectation(self, x, seen, parameters, own, self.guess(x, own))
-
-    def guess(self, x: Array, own: Own) -> Guess | None:
-        """Normal entries whose posterior is near that of entries that say much; None where the prior is near enough."""
-        return None
+        return expectation(self, x, seen, parameters, own)
 
     def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
         """Whether each value may be an entry."""
@@ -101,8 +97,11 @@ class ObservationModel:
 
     def shape_sums(self, x: Array, about: Posterior, seen: Array, parameters: Parameters, own: Own) -> Array:
         """Sums of the bound over the rows (3, D), `around` the parameters of shape."""
-        each = (self.terms(x, about.e, about.v, other).bound + self.constant(x, other) for other in self.around(own))
-        return np.stack([np.where(seen > 0.0, bound, 0.0).sum(axis=0) for bound in each])
+        below, at, above = self.around(own)
+        bounds = [self.terms(x, about.e, about.v, other).bound for other in (below, above)]
+        bounds.insert(1, about.terms.bound)
+        each = zip(bounds, (below, at, above), strict=True)
+        return np.stack([np.where(seen > 0.0, bound + self.constant(x, o), 0.0).sum(axis=0) for bound, o in each])
 
     def updated(self, image: Parameters, noise: Array, shape: Array, specification: Specification) -> Parameters:
         """The image with noise variances and parameters of shape from their sums: ψ = Σu((x − e)² + v)/Σu (PX-EM), at

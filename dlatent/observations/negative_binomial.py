@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from dlatent.arrays import Array
 from dlatent.observations.model import ObservationModel
-from dlatent.observations.poisson import FAR, LARGEST, is_count, log_factorial, working_counts
-from dlatent.observations.posterior import Guess, Own, Terms
+from dlatent.observations.poisson import COUNTS, FAR, LARGEST, is_count, log_rising, working_counts
+from dlatent.observations.posterior import Own, Terms
 from dlatent.observations.tilted import tilted
 
 FIRST = 5.0
@@ -26,7 +25,7 @@ FIRST = 5.0
 class NegativeBinomial(ObservationModel):
     """Counts of a negative binomial distribution."""
 
-    name, values, level = "negative_binomial", "a count, a whole number of at least 0", True
+    name, values, level = "negative_binomial", COUNTS, True
     shapes, range = "each", (-5.0, 12.0)
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
@@ -40,12 +39,7 @@ class NegativeBinomial(ObservationModel):
     def constant(self, x: Array, own: Own) -> Array:
         """log Γ(x + r)/(Γ(r) x!)."""
         assert own.shape is not None
-        return np.asarray(gammaln(x + own.shape) - gammaln(own.shape) - log_factorial(x))
-
-    def guess(self, x: Array, own: Own) -> Guess:
-        """log x of counts that are not 0, with the variance 1/x + 1/r."""
-        assert own.shape is not None
-        return Guess(np.log(np.maximum(x, 1.0)), x * own.shape / (x + own.shape))
+        return log_rising(x, own.shape) - log_rising(x, 1.0)
 
     def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
         """Counts."""

@@ -14,28 +14,34 @@ from scipy.special import gammaln
 
 from dlatent.arrays import Array
 from dlatent.observations.model import ObservationModel
-from dlatent.observations.posterior import Guess, Own, Terms
+from dlatent.observations.posterior import Own, Terms
 
-FAR, LARGEST = 300.0, 40.0
-"""Largest logarithms of an expected count, so that squares are numbers, and of one from which counts are drawn."""
+MOST, COUNTS = 1e10, "a count, a whole number from 0 to 1e10"
+"""The largest count, and what counts are."""
+FAR, LARGEST = 25.0, 40.0
+"""Largest logarithms of an expected count, so that precisions of z of 1 are not lost beside it in rounding, and of one
+from which counts are drawn."""
 EXTRA = 0.2
 """Variance of counts beyond that of Poisson, as a part of their squared means, that a start allows for."""
-FACTORIALS = gammaln(np.arange(256) + 1.0)
-"""Of small counts, which are looked up."""
+SMALL = 64
+"""Largest count that is small."""
 RARE = 0.3
 """Keeps features that are seldom counted from leading a start."""
 
 
 def is_count(x: Array) -> npt.NDArray[np.bool_]:
-    """Whether each value is a whole number that is not negative."""
-    return np.asarray((x >= 0.0) & (x == np.floor(x)))
+    """Whether each value is a whole number that is not negative, nor so large that logarithms of sums lose it."""
+    return np.asarray((x >= 0.0) & (x <= MOST) & (x == np.floor(x)))
 
 
-def log_factorial(x: Array) -> Array:
-    """log x! of counts, most of which are small."""
-    values = FACTORIALS[np.minimum(x, len(FACTORIALS) - 1).astype(np.intp)]
-    large = x >= len(FACTORIALS)
-    values[large] = gammaln(x[large] + 1.0)
+def log_rising(x: Array, r: Array | float) -> Array:
+    """log Γ(x + r)/Γ(r) of counts x (n, D), most of which are small and are looked up, with r of each feature."""
+    r = np.broadcast_to(r, x.shape[1:])
+    most = int(min(x.max(initial=0.0), SMALL))
+    table = gammaln(np.arange(most + 1.0)[:, None] + r) - gammaln(r)
+    values = table[np.minimum(x, most).astype(np.intp), np.arange(x.shape[1])]
+    large = np.nonzero(x > most)
+    values[large] = gammaln(x[large] + r[large[1]]) - gammaln(r[large[1]])
     return np.asarray(values)
 
 
@@ -54,20 +60,21 @@ def working_counts(x: Array, mean: Array) -> tuple[Array, Array]:
 class Poisson(ObservationModel):
     """Counts of a Poisson distribution."""
 
-    name, values, level = "poisson", "a count, a whole number of at least 0", True
+    name, values, level = "poisson", COUNTS, True
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
-        """x e − exp(e + v/2)."""
-        mean = np.exp(np.minimum(e + 0.5 * v, FAR))
-        return Terms(x * e - mean, x - mean, mean)
+        """x e − exp(e + v/2), from where that is far above all counts a line with its slope."""
+        exponent = 0.5 * v + e
+        mean = np.exp(np.minimum(exponent, FAR))
+        bound = x * e
+        bound -= mean
+        if exponent.max(initial=0.0) > FAR:
+            bound -= mean * np.maximum(exponent - FAR, 0.0)
+        return Terms(bound, x - mean, mean)
 
     def constant(self, x: Array, own: Own) -> Array:
         """−log x!."""
-        return -log_factorial(x)
-
-    def guess(self, x: Array, own: Own) -> Guess:
-        """log x of counts that are not 0, with the variance 1/x."""
-        return Guess(np.log(np.maximum(x, 1.0)), x)
+        return -log_rising(x, 1.0)
 
     def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
         """Counts."""

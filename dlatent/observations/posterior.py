@@ -6,25 +6,31 @@ model gives a lower bound B(e, v) ≤ E_q[log p(x | η)], its slope g = ∂B/∂
     M = I + Σ_j p_j w_j w_jᵀ,   S = M⁻¹,   M m = Σ_j w_j (g_j + p_j (e_j − b_j))
 
 An entry counts as a normal one with the value e + g/p and the noise variance 1/p; a missing one has p = g = 0.  The
-fixed point is found from the prior or a guess in each pass, so that a pass is a function of the parameters alone.
-Where B is the best of quadratic bounds with this p a step never lowers it; else a row whose bound falls takes half of
-the step, in natural parameters.
+fixed point is found anew in each pass, so that a pass is a function of the parameters alone: by steps of M, and some of
+m at each.  A row whose bound falls takes half of the step of M.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.operators.symmetric import doubled, inverted, packed_squares, triangle, unpacked
+from dlatent.operators.symmetric import doubled, inverted, triangle, unpacked
 
-STEPS = 200
-"""Steps of a row at most."""
-SETTLED, ROUNDING = 1e-10, 1e-12
-"""Gain of a row, relative to its bound, after which it is done, and that which is rounding."""
+MEANS = 3
+"""Steps of the mean of z at each step of its covariance."""
+NEAR, SETTLED = (np.float32, 1e-10, 20), (np.float64, 1e-13, 200)
+"""Number format of steps, gain relative to the bound of the row that is not worth one, and how many a row takes."""
+FINER = 0.01
+"""What part of that steps of the mean may leave."""
+ROUNDING = 100.0
+"""What is rounding of a bound, in units of the last place."""
+NEGATIVE = -0.01
+"""A variance of a predictor that is less is lost in rounding."""
 SHORTEST = 1e-6
 """Part of a step below which a row takes none."""
 
@@ -61,6 +67,9 @@ class Bounded(Protocol):
 
     def constant(self, x: Array, own: Own) -> Array | float:
         """What does not depend on e and v."""
+
+    def mean(self, e: Array, v: Array) -> Array:
+        """The mean of entries whose predictors have means e and variances v."""
 
 
 class Posterior(NamedTuple):
@@ -100,78 +109,154 @@ def times(packed: Array, vectors: Array) -> Array:
     return np.asarray(np.einsum("kln,nl->nk", unpacked(packed.T, vectors.shape[1]), vectors))
 
 
-class Guess(NamedTuple):
-    """Normal entries that stand for some (n, D): their values and precisions."""
-
-    values: Array
-    precisions: Array
-
-
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # of steps that lead too far, and are taken back
 def expectation(
-    model: Bounded, x: Array, seen: Array, parameters: Parameters, own: Own, guess: Guess | None = None
+    model: Bounded, x: Array, seen: Array, parameters: Parameters, own: Own, starts: Sequence[Array | None] = (None,)
 ) -> Posterior:
-    """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries, by steps in natural parameters from the
-    prior or from the posterior of a guess: where the bound is higher, or where it has several maxima always from that;
-    O(D K²) a row and step.  The mean of the parameters may be one for each entry, (n, D)."""
-    loadings, centre, k = parameters.loadings, parameters.mean, parameters.loadings.shape[1]
-    pairs, (first, second) = packed_squares(loadings), triangle(k)
-    forms, identity = (pairs * doubled(k)).T, (first == second).astype(np.float64)
+    """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries: near in single precision, from the start
+    where the bound comes highest, and then in double.
 
-    def at(part: _Rows, precision: Array, linear: Array) -> Posterior:
-        covariance, log_determinant = inverses(precision, k)
-        mean = times(covariance, linear)
-        e, v = mean @ loadings.T + part.centre, covariance @ forms
-        terms = model.terms(part.x, e, v, own)
-        if not part.seen.all():
-            terms = Terms(*(np.where(part.seen > 0.0, each, 0.0) for each in terms))
-        divergence = (mean**2).sum(axis=1) + covariance @ identity - k + log_determinant
-        return Posterior(mean, covariance, e, v, terms, terms.bound.sum(axis=1) - 0.5 * divergence)
+    A start is the posterior of normal entries with some precisions (D,); or the mean 0, and the covariance of a row of
+    what is expected there.  The mean of the parameters may be one for each entry, (n, D).
+    """
+    centre = np.atleast_2d(parameters.mean)
+    highest: Array = np.full(len(x), -np.inf)
+    near, exact = (_Search.of(model, parameters.loadings, centre, own, *each) for each in (NEAR, SETTLED))
+    x_, seen_ = (each.astype(near.loadings.dtype) for each in (x, seen))
+    precision, mean = _start(model, x, seen, parameters.loadings, centre, own, starts[0])
+    precision = np.array(np.broadcast_to(precision, x.shape))
+    for weights in starts:
+        about = near.climbed(x_, seen_, *_start(model, x, seen, parameters.loadings, centre, own, weights))
+        better = about.bound > highest
+        highest[better] = about.bound[better]
+        precision[better], mean[better] = about.terms.precision[better], about.mean[better]
+    about = exact.climbed(x, seen, precision, mean)
+    return about._replace(bound=about.bound + (seen * model.constant(x, own)).sum(axis=1))
 
-    part = _Rows(np.arange(len(x)), x, seen, centre, np.ones(len(x)))
-    precision, linear = np.tile(identity, (len(x), 1)), np.zeros((len(x), k))
-    now = at(part, precision, linear)
-    if guess is not None:
-        weights = seen * guess.precisions
-        other = precision + weights @ pairs, (weights * (guess.values - centre)) @ loadings
-        new = at(part, *other)
-        better = np.ones(len(x), dtype=bool) if model.exact else new.bound > now.bound
-        now, precision, linear = _chosen(better, (new, *other), (now, precision, linear))
-    results = _among(now, np.arange(len(x)))
-    for step in range(STEPS):
-        p, length = now.terms.precision, part.length[:, None]
-        new_precision = precision + length * (p @ pairs + identity - precision)
-        new_linear = linear + length * ((now.terms.slope + p * (now.e - part.centre)) @ loadings - linear)
-        new = at(part, new_precision, new_linear)
-        gain, size = new.bound - now.bound, 1.0 + np.abs(now.bound)
-        better = np.ones(len(gain), dtype=bool) if model.exact else gain >= -ROUNDING * size
-        settled = better & (gain <= SETTLED * size) & (part.length == 1.0)
-        done = settled | (part.length < SHORTEST) | (step == STEPS - 1)
-        now, precision, linear = _chosen(better, (new, new_precision, new_linear), (now, precision, linear))
-        part = part._replace(length=np.where(better, np.minimum(1.0, 2.0 * part.length), 0.5 * part.length))
-        if done.any():
-            for whole, piece in zip(_arrays(results), _arrays(now), strict=True):
-                whole[part.number[done]] = piece[done]
-            part, now, precision, linear = part.among(~done), _among(now, ~done), precision[~done], linear[~done]
-        if not len(part.number):
-            break
-    return results._replace(bound=results.bound + (seen * model.constant(x, own)).sum(axis=1))
+
+def _start(
+    model: Bounded, x: Array, seen: Array, loadings: Array, centre: Array, own: Own, weights: Array | None
+) -> tuple[Array, Array]:
+    """Precisions of entries, (1, D) or (n, D), and means of z (n, K)."""
+    k = loadings.shape[1]
+    if weights is None:
+        nothing = np.zeros(centre.shape)
+        return model.terms(model.mean(centre, nothing), centre, nothing, own).precision, np.zeros((len(x), k))
+    pull = (seen * weights * (x - centre)) @ loadings
+    return weights[None], np.asarray(np.linalg.solve(np.eye(k) + (loadings.T * weights) @ loadings, pull.T).T)
+
+
+class _Search(NamedTuple):
+    """The search for q(z), in the number format of loadings (D, K) and centres of the predictors, (1, D) or (n, D);
+    `forms` (K(K+1)/2, D) are the packed w wᵀ."""
+
+    model: Bounded
+    loadings: Array
+    centre: Array
+    forms: Array
+    own: Own
+    least: float
+    steps: int
+
+    @classmethod
+    def of(
+        cls, model: Bounded, loadings: Array, centre: Array, own: Own, number: type, least: float, steps: int
+    ) -> _Search:
+        """One in a number format, until a step gains less than a part of the bound."""
+        loadings, centre = loadings.astype(number), centre.astype(number)
+        columns = np.ascontiguousarray(loadings.T)
+        forms = np.concatenate([column * columns[k:] for k, column in enumerate(columns)])
+        own = Own(own.noise.astype(number), None if own.shape is None else own.shape.astype(number))
+        return cls(model, loadings, centre, forms, own, least, steps)
+
+    def climbed(self, x: Array, seen: Array, precision: Array, mean: Array) -> Posterior:
+        """q(z) of rows from precisions of their entries, (1, D) or (n, D), and means of z, by steps of the covariance
+        in natural parameters, O(D K²) a row."""
+        precision, mean = precision.astype(x.dtype, copy=False), mean.astype(x.dtype, copy=False)
+        rows, k = mean.shape
+        identity, one = np.eye(k, dtype=x.dtype)[triangle(k)], np.ones(rows, dtype=x.dtype)
+        natural = precision @ self.forms.T + identity
+        part = _Rows(np.arange(rows), x, seen, self.centre, one, one, one)
+        (now, left), natural = self.at(part, natural, mean), np.broadcast_to(natural, (rows, len(identity)))
+        now = now._replace(covariance=np.broadcast_to(now.covariance, natural.shape), v=np.broadcast_to(now.v, x.shape))
+        results = _among(now, part.number)
+        for step in range(self.steps):
+            part = part._replace(size=1.0 + np.abs(now.bound), left=left)
+            change = now.terms.precision @ self.forms.T + identity - natural
+            gain = left + _promise(now.covariance, change, k)
+            done = (gain <= self.least * part.size) | (part.length < SHORTEST) | (step == self.steps - 1)
+            if done.any():
+                for whole, piece in zip(_arrays(results), _arrays(now), strict=True):
+                    whole[part.number[done]] = piece[done]
+                part, now, natural, change = part.among(~done), _among(now, ~done), natural[~done], change[~done]
+            if done.all():
+                break
+            new_natural = natural + part.length[:, None] * change
+            new, left = self.at(part, new_natural, now.mean)
+            better = new.bound - now.bound >= -ROUNDING * np.finfo(x.dtype).eps * part.size
+            now, natural = _chosen(better, (new, new_natural), (now, natural))
+            left = np.where(better, left, part.left)
+            part = part._replace(length=np.where(better, np.minimum(1.0, 2.0 * part.length), 0.5 * part.length))
+        return results
+
+    def at(self, part: _Rows, natural: Array, mean: Array) -> tuple[Posterior, Array]:
+        """The best mean for a packed precision of z, by some steps from another mean, O(D K) a row; and what more of
+        them would gain.
+
+        A step leads along S times the slope to where the bound is highest if its curvature stays; where that changes
+        with a predictor by at most its own size, log(1 + R)/R of this leads up, R the largest change of a predictor
+        (Bach, 2010, "Self-concordant analysis for logistic regression").
+        """
+        loadings, k = self.loadings, self.loadings.shape[1]
+        covariance, log_determinant = inverses(natural, k)
+        e, v = mean @ loadings.T + part.centre, (doubled(k).astype(loadings.dtype) * covariance) @ self.forms
+        for step in range(MEANS + 1):
+            terms = self.model.terms(part.x, e, v, self.own)
+            if not part.seen.all():
+                terms = Terms(*(np.where(part.seen > 0.0, each, 0.0) for each in terms))
+            pull = terms.slope @ loadings - mean
+            ahead = times(covariance, pull)
+            rise = (ahead * pull).sum(axis=1)
+            moving = rise > FINER * self.least * part.size
+            if step == MEANS or not moving.any():
+                break
+            change = ahead @ loadings.T
+            length = rise / ((ahead**2).sum(axis=1) + np.einsum("nj,nj,nj->n", terms.precision, change, change))
+            if not self.model.exact:
+                far = np.maximum(change.max(axis=1), -change.min(axis=1))
+                length = np.log1p(far * length) / far
+            length = np.where(moving, length, 0.0)[:, None]
+            mean = mean + length * ahead
+            change *= length
+            e += change
+        first, second = triangle(k)
+        divergence = (mean**2).sum(axis=1) + covariance[:, first == second].sum(axis=1) - k + log_determinant
+        bound = terms.bound.sum(axis=1) - 0.5 * divergence
+        bound = np.where(v.min(axis=1) > NEGATIVE, bound, np.nan)
+        return Posterior(mean, covariance, e, v, terms, bound), 0.5 * rise
+
+
+def _promise(covariance: Array, change: Array, k: int) -> Array:
+    """What a change Δ of the precision of z gains, but for higher orders: ¼ tr (S Δ)²."""
+    product = unpacked(covariance.T, k).transpose(2, 0, 1) @ unpacked(change.T, k).transpose(2, 0, 1)
+    return np.asarray(0.25 * np.einsum("nkl,nlk->n", product, product))
 
 
 class _Rows(NamedTuple):
-    """Rows that have not settled: their numbers, what is observed, where predictors are at z = 0, and how much of a
-    step each takes."""
+    """Rows that have not settled: their numbers, what is observed, where predictors are at z = 0, (1, D) or (n, D), how
+    much of a step each takes, and what their bound and what steps of the mean may gain are, about."""
 
     number: np.ndarray
     x: Array
     seen: Array
     centre: Array
     length: Array
+    size: Array
+    left: Array
 
     def among(self, rows: np.ndarray) -> _Rows:
         """Some of them."""
-        centre = self.centre if self.centre.ndim == 1 else self.centre[rows]
-        return _Rows(self.number[rows], self.x[rows], self.seen[rows], centre, self.length[rows])
+        return _Rows(*(each[rows] if len(each) == len(rows) else each for each in self))
 
 
 def _arrays(about: Posterior) -> tuple[Array, ...]:
@@ -183,12 +268,10 @@ def _among(about: Posterior, rows: np.ndarray) -> Posterior:
     return Posterior(mean, covariance, e, v, Terms(bound, slope, precision), whole)
 
 
-def _chosen(
-    better: np.ndarray, new: tuple[Posterior, Array, Array], old: tuple[Posterior, Array, Array]
-) -> tuple[Posterior, Array, Array]:
+def _chosen(better: np.ndarray, new: tuple[Posterior, Array], old: tuple[Posterior, Array]) -> tuple[Posterior, Array]:
     """The new points of the rows for which they are better."""
     if better.all():
         return new
-    for one, other in zip((*_arrays(new[0]), *new[1:]), (*_arrays(old[0]), *old[1:]), strict=True):
+    for one, other in zip((*_arrays(new[0]), new[1]), (*_arrays(old[0]), old[1]), strict=True):
         one[~better] = other[~better]
     return new

@@ -33,6 +33,8 @@ from dlatent.operators.symmetric import triangle, unpacked
 
 RIDGE = 1e-9
 """Part of its trace that keeps a normal matrix from being singular; steps are increments, and end where they would."""
+CELLS, SMALLEST = 2**18, 32
+"""Numbers of the rows that are worked on at a time, two mebibytes, and how many rows these are at least."""
 FARTHEST = 3.0
 """Deviations of a predictor's change that stand for the largest one of all rows."""
 
@@ -142,8 +144,10 @@ class ObservationSums(NamedTuple):
 
 
 def row_chunks(features: Features, k: int) -> Iterator[slice]:
-    """Rows whose arrays stay small."""
-    return chunks(features, (k + 1) * (k + 2) // 2)
+    """Rows whose arrays stay in the caches of a processor core."""
+    rows, columns = features.shape
+    step = max(CELLS // (columns + (k + 1) * (k + 2)), SMALLEST)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def block_observations(block: Block, request: ObservationRequest) -> ObservationSums:

@@ -16,11 +16,11 @@ from scipy.special import gammaln
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters
 from dlatent.observations.model import ObservationModel
-from dlatent.observations.posterior import Guess, Own, Posterior, Terms, expectation
+from dlatent.observations.posterior import Own, Posterior, Terms, expectation
 
 FIRST = 4.0
 """Degrees of freedom of a start."""
-WEIGHTS = (0.03, 1.0)
+WEIGHTS = (0.0, 0.03, 1.0)
 """Weights of all entries from which maxima are looked for."""
 ROBUST = 2.5
 """Spreads at which residuals are cut for a start."""
@@ -44,15 +44,7 @@ class Student(ObservationModel):
 
     def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
         """The best of some maxima of the bound: from the prior, and from posteriors with fewer and fewer outliers."""
-        best = expectation(self, x, seen, parameters, own)
-        for weight in WEIGHTS:
-            guess = Guess(x, np.broadcast_to(weight / own.noise, x.shape))
-            other = expectation(self, x, seen, parameters, own, guess)
-            better = other.bound > best.bound
-            pairs = zip((*best[:4], *best.terms, best.bound), (*other[:4], *other.terms, other.bound), strict=True)
-            for whole, piece in pairs:
-                whole[better] = piece[better]
-        return best
+        return expectation(self, x, seen, parameters, own, [weight / own.noise for weight in WEIGHTS])
 
     def first_shape(self, features: int) -> Array:
         """Four degrees of freedom."""

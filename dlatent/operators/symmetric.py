@@ -26,8 +26,9 @@ THIN = 0.7
 SUBSET = 6
 """More than one eigenpair in so many takes LAPACK longer than all of them: half of 61 six times as long."""
 SMALLEST = 64
-SWEPT = 16
-"""Largest K for which sweeps over all matrices are faster: a fifth of LAPACK's time for K = 10, eight times for 200."""
+SWEPT = 128
+"""Bytes of the longest rows of matrices over all of which sweeps are faster: a fifth of LAPACK's time for K = 10 in
+double precision, eight times for 200."""
 
 
 @lru_cache(maxsize=16)
@@ -87,7 +88,7 @@ def inverted(matrices: Array) -> tuple[Array, Array]:
     """
     size, _, count = matrices.shape
     log_determinant = np.zeros(count)
-    invert, least = (_sweep, SMALLEST) if size <= SWEPT else (_factorise, 1)
+    invert, least = (_sweep, SMALLEST) if size * matrices.itemsize <= SWEPT else (_factorise, 1)
     step = max(least, CELLS // size**2)
     for start in range(0, count, step):
         at = slice(start, min(start + step, count))
@@ -119,7 +120,8 @@ def _sweep(matrices: Array) -> Array:
     As few operations as there can be: after each a thread waits for Python's lock, if another thread holds it.
     """
     size, _, count = matrices.shape
-    pivots, row, outer = np.empty((size, count)), np.empty((size, count)), np.empty_like(matrices)
+    pivots, row = np.empty((2, size, count), dtype=matrices.dtype)
+    outer = np.empty_like(matrices)
     for k in range(size):
         pivots[k] = matrices[k, k]
         np.divide(matrices[k], pivots[k], out=row)

@@ -47,8 +47,8 @@ from dlatent.solvers.plan import Plan
 from dlatent.solvers.solver import Report, Solution, Solver, by_name
 from dlatent.solvers.task import Family, Task
 
-PASSES, STEPS = 30, 8
-"""Passes of a fit, and steps of a row in a pass, about."""
+PASSES, STEPS = 30, 3
+"""Passes of a fit, and steps of a row in a pass, about, of which most are in single precision."""
 SAMPLE = 2**21
 """Entries of the rows from which a fit starts, 16 MiB."""
 LEAST = 1e-3

@@ -119,10 +119,13 @@ def test_values_that_may_not_be_are_known() -> None:
         assert OBSERVATION_MODELS[name].allowed(values).tolist() == allowed
 
 
-def test_log_factorials_are_those_of_scipy() -> None:
+def test_logarithms_of_rising_factorials_are_those_of_scipy() -> None:
     from scipy.special import gammaln
 
-    from dlatent.observations.poisson import log_factorial
+    from dlatent.observations.poisson import log_rising
 
-    counts: Array = np.array([[0.0, 1.0, 7.0, 255.0], [256.0, 300.0, 1e4, 3.0]])
-    np.testing.assert_allclose(log_factorial(counts), gammaln(counts + 1.0), rtol=1e-14)
+    counts: Array = np.array([[0.0, 1.0, 7.0, 64.0], [256.0, 65.0, 1e6, 3.0]])
+    sizes = np.array([0.1, 1.0, 2.5, 1e4])
+    np.testing.assert_allclose(log_rising(counts, sizes), gammaln(counts + sizes) - gammaln(sizes), rtol=1e-9)
+    np.testing.assert_allclose(log_rising(counts, 1.0), gammaln(counts + 1.0), rtol=1e-14)
+    assert log_rising(np.zeros((0, 4)), sizes).shape == (0, 4)

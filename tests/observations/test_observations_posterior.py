@@ -77,6 +77,27 @@ def test_rows_of_a_multivariate_t_are_exact(seed: int) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("name", GAPS)
+def test_no_other_posterior_is_better(name: str, factor: float) -> None:
+    """The slope of the bound by the mean is 0, and the precision is that of the entries: of rows of large counts, of
+    zeros, of outliers and of few entries, too."""
+    parameters, own = parameters_of(name, 12, 3, 0)
+    model, x, rng = OBSERVATION_MODELS[name], drawn(name, 60, 12), np.random.default_rng(0)
+    x[:20] = np.minimum(x[:20] * factor, 1.0) if name == "bernoulli" else np.round(x[:20] * factor)
+    x[20:30] = 0.0
+    seen = (rng.random(x.shape) < np.linspace(0.1, 1.0, 60)[:, None]).astype(float)
+    about, loadings = model.expectation(x * seen, seen, parameters, own), parameters.loadings
+    pairs = np.einsum("jk,jl->jkl", loadings, loadings)
+    precision = np.eye(3) + np.einsum("nj,jkl->nkl", about.terms.precision, pairs)
+    covariance = about.covariance[:, [[0, 1, 2], [1, 3, 4], [2, 4, 5]]]
+    size = np.sqrt(1.0 + np.abs(about.bound - (seen * model.constant(x * seen, own)).sum(axis=1)))
+    np.testing.assert_allclose((precision @ covariance - np.eye(3)) / size[:, None, None], 0.0, atol=1e-5)
+    missed = about.terms.slope @ loadings - about.mean
+    in_deviations = np.sqrt(np.einsum("nk,nkl,nl->n", missed, covariance, missed))
+    np.testing.assert_allclose(in_deviations / size, 0.0, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", OBSERVATION_MODELS)
 def test_each_row_is_for_itself(name: str) -> None:
     """A row has the same q(z) among others, alone, and with entries that are missing left out."""
