@@ -31,8 +31,8 @@ ROUNDING = 100.0
 """What is rounding of a bound, in units of the last place."""
 NEGATIVE = -0.01
 """A variance of a predictor that is less is lost in rounding."""
-SHORTEST = 1e-6
-"""Part of a step below which a row takes none."""
+SHORTEST, LEAST = 1e-6, 0.2
+"""Part of a step below which a row takes none, and the least of one after a step that led up."""
 
 
 class Terms(NamedTuple):
@@ -176,14 +176,17 @@ class _Search(NamedTuple):
         rows, k = mean.shape
         identity, one = np.eye(k, dtype=x.dtype)[triangle(k)], np.ones(rows, dtype=x.dtype)
         natural = precision @ self.forms.T + identity
-        part = _Rows(np.arange(rows), x, seen, self.centre, one, one, one)
+        none = np.zeros((rows, k, k), dtype=x.dtype)
+        part = _Rows(np.arange(rows), x, seen, self.centre, one, one, one, none, np.zeros(rows, dtype=bool))
         (now, left), natural = self.at(part, natural, mean), np.broadcast_to(natural, (rows, len(identity)))
         now = now._replace(covariance=np.broadcast_to(now.covariance, natural.shape), v=np.broadcast_to(now.v, x.shape))
         results = _among(now, part.number)
         for step in range(self.steps):
             part = part._replace(size=1.0 + np.abs(now.bound), left=left)
             change = now.terms.precision @ self.forms.T + identity - natural
-            gain = left + _promise(now.covariance, change, k)
+            ahead = unpacked(now.covariance.T, k).transpose(2, 0, 1) @ unpacked(change.T, k).transpose(2, 0, 1)
+            gain = left + 0.25 * _product(ahead, ahead)
+            part = part._replace(length=_length(part, ahead), before=ahead)
             done = (gain <= self.least * part.size) | (part.length < SHORTEST) | (step == self.steps - 1)
             if done.any():
                 for whole, piece in zip(_arrays(results), _arrays(now), strict=True):
@@ -196,7 +199,7 @@ class _Search(NamedTuple):
             better = new.bound - now.bound >= -ROUNDING * np.finfo(x.dtype).eps * part.size
             now, natural = _chosen(better, (new, new_natural), (now, natural))
             left = np.where(better, left, part.left)
-            part = part._replace(length=np.where(better, np.minimum(1.0, 2.0 * part.length), 0.5 * part.length))
+            part = part._replace(length=np.where(better, 1.0, 0.5) * part.length, moved=better)
         return results
 
     def at(self, part: _Rows, natural: Array, mean: Array) -> tuple[Posterior, Array]:
@@ -236,15 +239,24 @@ class _Search(NamedTuple):
         return Posterior(mean, covariance, e, v, terms, bound), 0.5 * rise
 
 
-def _promise(covariance: Array, change: Array, k: int) -> Array:
-    """What a change Δ of the precision of z gains, but for higher orders: ¼ tr (S Δ)²."""
-    product = unpacked(covariance.T, k).transpose(2, 0, 1) @ unpacked(change.T, k).transpose(2, 0, 1)
-    return np.asarray(0.25 * np.einsum("nkl,nlk->n", product, product))
+def _product(first: Array, second: Array) -> Array:
+    """tr AB of matrices (n, K, K)."""
+    return np.asarray(np.einsum("nkl,nlk->n", first, second))
+
+
+def _length(part: _Rows, ahead: Array) -> Array:
+    """How much of the step SΔ `ahead` a row is to take.  Where the last one led up, what was left of it tells how much
+    would have been right (Barzilai and Borwein, 1988), as precisions of counts grow with variances."""
+    before = _product(part.before, part.before)
+    done = before - _product(part.before, ahead)
+    right = np.clip(part.length * before / np.where(done > 0.0, done, np.nan), LEAST, 1.0)
+    return np.where(part.moved, np.where(done > 0.0, right, 1.0), part.length)
 
 
 class _Rows(NamedTuple):
     """Rows that have not settled: their numbers, what is observed, where predictors are at z = 0, (1, D) or (n, D), how
-    much of a step each takes, and what their bound and what steps of the mean may gain are, about."""
+    much of a step each takes, what their bound and what steps of the mean may gain are, about, the last step (n, K, K)
+    as a whole, and whether it was taken."""
 
     number: np.ndarray
     x: Array
@@ -253,6 +265,8 @@ class _Rows(NamedTuple):
     length: Array
     size: Array
     left: Array
+    before: Array
+    moved: np.ndarray
 
     def among(self, rows: np.ndarray) -> _Rows:
         """Some of them."""
