@@ -66,6 +66,8 @@ def fit_transform(
     weights: CellWeights = None,
     client: Where = None,
     callbacks: Sequence[Callback] = (),
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
     **beside: Unpack[Beside],
 ) -> Rows:
     """`fit`, then `transform` of the same samples.
@@ -75,6 +77,7 @@ def fit_transform(
     array of shape (n_samples, n_components)
         As `transform`.
     """
-    options = {"sample_weight": sample_weight, "dim": dim, "weights": weights, "callbacks": callbacks}
-    rows: Rows = self.fit(X, client=client, **options, **beside).transform(X, client=client, **beside)
+    about = {"sample_weight": sample_weight, "dim": dim, "weights": weights, "callbacks": callbacks}
+    kept = {"checkpoint": checkpoint, "resume": resume}
+    rows: Rows = self.fit(X, client=client, **about, **kept, **beside).transform(X, client=client, **beside)
     return rows

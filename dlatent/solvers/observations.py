@@ -214,7 +214,7 @@ def _start(
         total, counts = sums.total, sums.counts
         if offset.any():
             rows = rows / np.exp(offset - offset.mean())
-            total, counts = np.nansum(rows, axis=0), seen.sum(axis=0)
+            total, counts = np.nansum(rows, axis=0), (~np.isnan(rows)).sum(axis=0)
         working, centre = model.working(rows, (total + 0.5) / (counts + 1.0))
         centre = centre - offset.mean()
     working, effects = np.nan_to_num(working), None
