@@ -15,7 +15,7 @@ from dlatent.arrays import AxisLabels, DataSource, Graph
 from dlatent.cli import UsageError
 from dlatent.cli.arguments import add
 from dlatent.errors import DataError, StoreError, cause
-from dlatent.models.beside import Beside
+from dlatent.models.beside import Beside, given
 from dlatent.models.labelled import open_input
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.files import ByteSource, open_raw
@@ -63,8 +63,7 @@ def add_beside(parser: argparse.ArgumentParser) -> None:
 
 def beside_of(arguments: argparse.Namespace) -> dict[str, str]:
     """The places of what stands beside the entries, by the names of `fit`."""
-    places = {name: getattr(arguments, name, None) for name in Beside.__annotations__}
-    return {name: place for name, place in places.items() if place is not None}
+    return given({name: getattr(arguments, name, None) for name in Beside.__annotations__})
 
 
 def view(text: str) -> tuple[str, str]:
@@ -97,17 +96,8 @@ def add_views(parser: argparse.ArgumentParser, *, labels: bool) -> None:
 def read_by(arguments: argparse.Namespace) -> list[str]:
     """The paths and URLs of what a command reads."""
     values, places = vars(arguments), list[str]()
-    for name in (
-        "source",
-        "model",
-        "result",
-        "data",
-        "graph",
-        "precision",
-        "correspondence",
-        "labels",
-        *Beside.__annotations__,
-    ):
+    names = ("source", "model", "result", "data", "graph", "precision", "correspondence", "labels")
+    for name in (*names, *Beside.__annotations__):
         several = values.get(name)
         for one in several if isinstance(several, list) and name != "labels" else [several]:
             place = one[1] if isinstance(one, tuple) else one

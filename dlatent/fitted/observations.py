@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
-from dlatent.fitted.fit import Summary
 from dlatent.fitted.rows import dense_rows, without_own
 from dlatent.fitted.stored import attribute, stored
 from dlatent.gaussian.likelihood import LatentFunction
@@ -20,7 +19,10 @@ from dlatent.observations.model import ObservationModel
 from dlatent.observations.posterior import Own, Posterior
 from dlatent.observations.statistics import Values, row_chunks
 from dlatent.operators.symmetric import doubled, packed_squares, unpacked
-from dlatent.solvers.observations import Observations
+
+if TYPE_CHECKING:  # what rows on workers do not need
+    from dlatent.fitted.fit import Summary
+    from dlatent.solvers.observations import Observations
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,8 @@ SHARED = entries(
         entries, is the standard deviation of each (n_samples, n_features), or of all; 0 is exact, and NaN or infinity a
         missing entry.  `offset` (n_samples,) or (n_samples, n_features) is added to the predictors Wz + μ, as the
         logarithm of an exposure of counts is.  `covariates` (n_samples, n_covariates) are numbers of each sample, whose
-        effects on the features the model finds.  What a fit had, methods ask of new samples, too.
+        effects on the features the model finds.  What a fit had, methods ask of new samples, too; their
+        results are then in memory, those of a Dask array as well.
     dim : str or sequence of str, optional
         Of xarray data with any number of dimensions the one that the samples lie along, or several, as ("member",
         "time").  All cells of the others are features, but for those without a value in any sample.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import BlockSource, DataSource, Features
+from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, number_of
 from dlatent.stores.joint import JointRows, joint, side_by_side
 from dlatent.stores.rows import ChangedRows
@@ -29,13 +29,12 @@ def with_beside(source: DataSource, others: Mapping[str, DataSource]) -> DataSou
     Law: each row of each is loaded once a pass, block by block.
     """
     rows = np.repeat(np.arange(source.shape[0])[:, None], 1 + len(others), axis=1)
-    together = joint({"X": source, **{name: _checked(name, other) for name, other in others.items()}}, rows)
-    known = [one.name for one in fields(JointRows)]
-    blocks = tuple(RowsBeside(*(getattr(block, name) for name in known)) for block in together.blocks)
+    checked = {name: _checked(name, other) for name, other in others.items()}
+    together = joint({"X": source, **checked}, rows, kind=RowsBeside)
     names = others["covariates"].labels.features if "covariates" in others else None
     return replace(
         source,
-        blocks=blocks,
+        blocks=together.blocks,
         key=together.key,
         labels=replace(source.labels, covariates=names),
         description=f"{source.description} with {' and '.join(others)}",
@@ -49,12 +48,8 @@ def with_beside(source: DataSource, others: Mapping[str, DataSource]) -> DataSou
 
 def _checked(name: str, source: DataSource) -> DataSource:
     """The source, each block of which is looked at when it is loaded."""
-    blocks = tuple(_looked_at(block, name) for block in source.blocks)
-    return replace(source, blocks=blocks)
-
-
-def _looked_at(block: BlockSource, name: str) -> BlockSource:
-    return ChangedRows(block.start, block.stop, block.nbytes, block, partial(_sound, name=name, start=block.start))
+    blocks = (ChangedRows.of(block, partial(_sound, name=name, start=block.start)) for block in source.blocks)
+    return replace(source, blocks=tuple(blocks))
 
 
 def _sound(rows: Features, name: str, start: int) -> Features:

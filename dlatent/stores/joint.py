@@ -204,12 +204,14 @@ def joint(
     block_bytes: int | None = None,
     refuse_zero_rows: Iterable[str] = (),
     holes: bool = False,
+    kind: type[JointRows] = JointRows,
 ) -> JointSource:
     """Join views by a table (samples, views) of their rows, −1 where a sample lacks the view.
 
     Law: each row that the table names is loaded once a pass.  A block holds samples of one pattern in the order of
     the rows of its first view, whose blocks are not split but for size; it has about `block_bytes` (None: as `open`).
-    `refuse_zero_rows` names the views in which no row may be all zeros; with `holes` NaN is a missing entry.
+    `refuse_zero_rows` names the views in which no row may be all zeros; with `holes` NaN is a missing entry; blocks are
+    of a `kind`.
     """
     refused = tuple(refuse_zero_rows)
     sources, has = list(views.values()), table >= 0
@@ -235,7 +237,7 @@ def joint(
             rows = table[order[start + first : start + last]]
             parts = tuple(ViewRows.of(list(views)[view], sources[view], rows[:, view]) for view in pattern)
             size = int((last - first) * one)
-            blocks.append(JointRows(start + first, start + last, size, parts, refused, computed, holes))
+            blocks.append(kind(start + first, start + last, size, parts, refused, computed, holes))
     loads = sum(len(view.pieces) for block in blocks for view in block.views)
     rereads = loads / sum(len(source.blocks) for source in sources)
     return JointSource(

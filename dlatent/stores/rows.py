@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 from uuid import uuid4
 
 import numpy as np
@@ -80,6 +80,11 @@ class ChangedRows(Rows):
 
     inner: BlockSource
     change: Callable[[Features], Features]
+
+    @classmethod
+    def of(cls, inner: BlockSource, change: Callable[[Features], Features]) -> Self:
+        """As many rows as the inner source has, of the same size."""
+        return cls(inner.start, inner.stop, inner.nbytes, inner, change)
 
     @property
     def collection(self) -> tuple[Any, ...] | None:
@@ -253,10 +258,7 @@ def owned(source: BlockSource) -> BlockSource:
 
 def hide_cells(source: DataSource, hiding: Hiding) -> DataSource:
     """The source without its held-out cells: NaN in dense data, not stored in sparse data."""
-    blocks = tuple(
-        ChangedRows(block.start, block.stop, block.nbytes, block, partial(hidden, start=block.start, hiding=hiding))
-        for block in source.blocks
-    )
+    blocks = tuple(ChangedRows.of(block, partial(hidden, start=block.start, hiding=hiding)) for block in source.blocks)
     return replace(source, blocks=blocks, key=(source.key, hiding), description=f"{source.description} (part held out)")
 
 
@@ -268,7 +270,7 @@ def in_units(source: DataSource, units: Array) -> DataSource:
 
 def divided_rows(block: BlockSource, units: Array) -> BlockSource:
     """The rows of a block with each feature divided by its unit (D,)."""
-    return ChangedRows(block.start, block.stop, block.nbytes, block, partial(divided, units=units))
+    return ChangedRows.of(block, partial(divided, units=units))
 
 
 def take_rows(source: DataSource, rows: Integers) -> DataSource:

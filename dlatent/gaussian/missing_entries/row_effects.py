@@ -17,8 +17,8 @@ from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.operators.symmetric import triangle, unpacked
 
 SMALLEST_LEVEL = 0.1
-"""Deviation of the levels that a start has at least, in units in which features have variance 1, or
-in those of predictors."""
+"""Deviation of the levels that a start has at least, in units in which features have variance 1, or in those of
+predictors."""
 
 
 def others(parameters: Parameters, specification: Specification) -> Parameters:
