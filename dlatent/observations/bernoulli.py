@@ -12,7 +12,7 @@ from scipy.special import expit
 from dlatent.arrays import Array
 from dlatent.observations.model import ObservationModel
 from dlatent.observations.posterior import Own, Terms
-from dlatent.observations.tilted import tilted
+from dlatent.observations.tilted import tilted, tilted_bound
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 
@@ -24,9 +24,13 @@ class Bernoulli(ObservationModel):
     name, values = "bernoulli", "0 or 1"
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
+        """x − a and a(1 − a), with the a of the tilted bound."""
+        a, curvature = tilted(e, v)
+        return Terms(x - a, curvature)
+
+    def bound(self, x: Array, e: Array, v: Array, own: Own, terms: Terms) -> Array:
         """x e − f(e, v)."""
-        bound, slope, curvature = tilted(e, v)
-        return Terms(x * e - bound, x - slope, curvature)
+        return np.asarray(x * e - tilted_bound(e, v, x - terms.slope))
 
     def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
         """0 and 1."""

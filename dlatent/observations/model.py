@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,9 +11,6 @@ import numpy.typing as npt
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.observations.posterior import Own, Posterior, Terms, expectation
-
-STENCIL = 0.01
-"""Distance, in logarithms, of the points from which slope and curvature along a parameter of shape are taken."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +37,15 @@ class ObservationModel:
     range: ClassVar[tuple[float, float]] = (0.0, 0.0)
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
-        """The bound of entries x (n, D) whose predictors have means e and variances v, but for `constant`."""
+        """Slopes and precisions of entries x (n, D) whose predictors have means e and variances v."""
+        raise NotImplementedError
+
+    def bound(self, x: Array, e: Array, v: Array, own: Own, terms: Terms) -> Array:
+        """The bound of entries, with the terms there, but for `constant`."""
         raise NotImplementedError
 
     def constant(self, x: Array, own: Own) -> Array | float:
-        """What log p has beside `terms`, whatever the predictors are: it is needed once and not at each step."""
+        """What log p has beside `bound`, whatever the predictors are: it is needed once and not at each step."""
         return 0.0
 
     def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
@@ -89,19 +89,10 @@ class ObservationModel:
         energy = weight * ((x - e) ** 2 + v)
         return np.stack([energy.sum(axis=0), weight.sum(axis=0), 0.5 * (energy / own.noise - seen).sum(axis=0)])
 
-    def around(self, own: Own) -> Iterator[Own]:
-        """Parameters of shape a little below, at and above their own."""
-        assert own.shape is not None
-        for step in (-STENCIL, 0.0, STENCIL):
-            yield own._replace(shape=own.shape * np.exp(step))
-
-    def shape_sums(self, x: Array, about: Posterior, seen: Array, parameters: Parameters, own: Own) -> Array:
-        """Sums of the bound over the rows (3, D), `around` the parameters of shape."""
-        below, at, above = self.around(own)
-        bounds = [self.terms(x, about.e, about.v, other).bound for other in (below, above)]
-        bounds.insert(1, about.terms.bound)
-        each = zip(bounds, (below, at, above), strict=True)
-        return np.stack([np.where(seen > 0.0, bound + self.constant(x, o), 0.0).sum(axis=0) for bound, o in each])
+    def shape_sums(self, x: Array, about: Posterior, seen: Array, own: Own) -> Array:
+        """First and second derivatives of the bound by the logarithms of the parameters of shape, sums over the rows
+        (2, D)."""
+        raise NotImplementedError
 
     def updated(self, image: Parameters, noise: Array, shape: Array, specification: Specification) -> Parameters:
         """The image with noise variances and parameters of shape from their sums: ψ = Σu((x − e)² + v)/Σu (PX-EM), at
@@ -113,9 +104,8 @@ class ObservationModel:
             image = image._replace(noise_variance=np.maximum(variance, specification.floors))
         if image.shape is None:
             return image
-        below, at, above = _pooled(shape, len(image.shape))
-        rise, curvature = above - below, below - 2.0 * at + above
-        newton = -0.5 * STENCIL * rise / np.where(curvature < 0.0, curvature, 1.0)
+        rise, curvature = _pooled(shape, len(image.shape))
+        newton = -rise / np.where(curvature < 0.0, curvature, 1.0)
         step = np.clip(np.where(curvature < 0.0, newton, np.sign(rise)), -1.0, 1.0)
         return image._replace(shape=self.bounded(image.shape * np.exp(step)))
 
@@ -128,10 +118,9 @@ class ObservationModel:
         slope = specification.per_group(noise[2]) if self.noise else np.zeros(len(parameters.noise_variance))
         if parameters.shape is None:
             return slope
-        below, _, above = _pooled(shape, len(parameters.shape))
-        return np.concatenate([slope, (above - below) / (2.0 * STENCIL)])
+        return np.concatenate([slope, _pooled(shape, len(parameters.shape))[0]])
 
 
 def _pooled(sums: Array, size: int) -> Array:
-    """Sums (3, D) of each feature, or of all where they share a parameter of shape."""
+    """Sums (2, D) of each feature, or of all where they share a parameter of shape."""
     return sums if size == sums.shape[1] else sums.sum(axis=1, keepdims=True)

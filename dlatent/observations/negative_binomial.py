@@ -10,15 +10,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import digamma, gammaln, polygamma
 
 from dlatent.arrays import Array
 from dlatent.observations.model import ObservationModel
-from dlatent.observations.poisson import COUNTS, FAR, LARGEST, is_count, log_rising, working_counts
-from dlatent.observations.posterior import Own, Terms
-from dlatent.observations.tilted import tilted
+from dlatent.observations.poisson import COUNTS, FAR, LARGEST, is_count, risen, working_counts
+from dlatent.observations.posterior import Own, Posterior, Terms
+from dlatent.observations.tilted import tilted, tilted_bound
 
 FIRST = 5.0
 """Size of a start."""
+
+
+def trigamma(r: Array) -> Array:
+    """The second derivative of log Γ."""
+    return np.asarray(polygamma(1, r))
 
 
 @dataclass(frozen=True)
@@ -29,17 +35,36 @@ class NegativeBinomial(ObservationModel):
     shapes, range = "each", (-5.0, 12.0)
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
-        """x m − (x + r) f(m, v), with m = e − log r."""
+        """x − n a and n a(1 − a), with n = x + r and the a of the tilted bound at m = e − log r."""
         assert own.shape is not None
-        r = own.shape
-        m, n = e - np.log(r), x + r
-        bound, slope, curvature = tilted(m, v)
-        return Terms(x * m - n * bound, x - n * slope, n * curvature)
+        n, (a, curvature) = x + own.shape, tilted(e - np.log(own.shape), v)
+        return Terms(x - n * a, n * curvature)
+
+    def bound(self, x: Array, e: Array, v: Array, own: Own, terms: Terms) -> Array:
+        """x m − n f(m, v)."""
+        assert own.shape is not None
+        m, n = e - np.log(own.shape), x + own.shape
+        return np.asarray(x * m - n * tilted_bound(m, v, (x - terms.slope) / n))
 
     def constant(self, x: Array, own: Own) -> Array:
         """log Γ(x + r)/(Γ(r) x!)."""
         assert own.shape is not None
-        return log_rising(x, own.shape) - log_rising(x, 1.0)
+        return risen(gammaln, x, own.shape) - risen(gammaln, x, 1.0)
+
+    def shape_sums(self, x: Array, about: Posterior, seen: Array, own: Own) -> Array:
+        """Derivatives of the bound by log r, at the same predictors."""
+        assert own.shape is not None
+        r, (e, v, terms) = own.shape, (about.e, about.v, about.terms)
+        n = x + r
+        a = (x - terms.slope) / n
+        first = n * a - x - r * tilted_bound(e - np.log(r), v, a)
+        # With a fixed point of its own a changes by −a(1 − a)/(1 + v a(1 − a)).
+        change = a * (1.0 - a)
+        change /= 1.0 + v * change
+        second = first + x + 2.0 * r * a - n * a - n * change
+        rising = r * risen(digamma, x, r)
+        first, second = first + rising, second + rising + r**2 * risen(trigamma, x, r)
+        return np.stack([(seen * each).sum(axis=0) for each in (first, second)])
 
     def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
         """Counts."""

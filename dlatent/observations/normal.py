@@ -39,7 +39,7 @@ class Normal(ObservationModel):
         # The posterior mean is where ½Σp(x − e)² + ½|z|² is least: what it leaves has no differences of large numbers.
         energy = np.einsum("ij,ij,ij->i", p, left, left) + (mean**2).sum(axis=1)
         volume = np.einsum("ij,ij->i", seen, LOG_2PI + np.log(np.broadcast_to(variance, x.shape))) + log_determinant
-        terms = Terms(np.zeros(x.shape), p * left, p)
+        terms = Terms(p * left, p)
         return Posterior(mean, covariance, e + parameters.mean, v, terms, -0.5 * (energy + volume))
 
     def noise_sums(self, terms: Terms, x: Array, e: Array, v: Array, seen: Array, own: Own) -> Array:

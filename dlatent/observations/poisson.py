@@ -5,6 +5,7 @@ Source: Chiquet, Mariadassou and Robin (2018), "Variational inference for probab
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +35,14 @@ def is_count(x: Array) -> npt.NDArray[np.bool_]:
     return np.asarray((x >= 0.0) & (x <= MOST) & (x == np.floor(x)))
 
 
-def log_rising(x: Array, r: Array | float) -> Array:
-    """log Γ(x + r)/Γ(r) of counts x (n, D), most of which are small and are looked up, with r of each feature."""
+def risen(function: Callable[[Array], Array], x: Array, r: Array | float) -> Array:
+    """f(x + r) − f(r) of counts x (n, D), most of which are small and are looked up, with r of each feature."""
     r = np.broadcast_to(r, x.shape[1:])
     most = int(min(x.max(initial=0.0), SMALL))
-    table = gammaln(np.arange(most + 1.0)[:, None] + r) - gammaln(r)
+    table = function(np.arange(most + 1.0)[:, None] + r) - function(r)
     values = table[np.minimum(x, most).astype(np.intp), np.arange(x.shape[1])]
     large = np.nonzero(x > most)
-    values[large] = gammaln(x[large] + r[large[1]]) - gammaln(r[large[1]])
+    values[large] = function(x[large] + r[large[1]]) - function(r[large[1]])
     return np.asarray(values)
 
 
@@ -63,18 +64,25 @@ class Poisson(ObservationModel):
     name, values, level = "poisson", COUNTS, True
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
-        """x e − exp(e + v/2), from where that is far above all counts a line with its slope."""
-        exponent = 0.5 * v + e
-        mean = np.exp(np.minimum(exponent, FAR))
+        """Of exp(e + v/2), from where that is far above all counts a line with its slope."""
+        mean = 0.5 * v
+        mean += e
+        np.minimum(mean, FAR, out=mean)
+        np.exp(mean, out=mean)
+        return Terms(x - mean, mean)
+
+    def bound(self, x: Array, e: Array, v: Array, own: Own, terms: Terms) -> Array:
+        """x e − exp(e + v/2)."""
         bound = x * e
-        bound -= mean
+        bound -= terms.precision
+        exponent = 0.5 * v + e
         if exponent.max(initial=0.0) > FAR:
-            bound -= mean * np.maximum(exponent - FAR, 0.0)
-        return Terms(bound, x - mean, mean)
+            bound -= terms.precision * np.maximum(exponent - FAR, 0.0)
+        return bound
 
     def constant(self, x: Array, own: Own) -> Array:
         """−log x!."""
-        return -log_rising(x, 1.0)
+        return -risen(gammaln, x, 1.0)
 
     def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
         """Counts."""

@@ -13,7 +13,8 @@ m at each.  A row whose bound falls takes half of the step of M.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from functools import reduce
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,8 +24,9 @@ from dlatent.operators.symmetric import doubled, inverted, triangle, unpacked
 
 MEANS = 3
 """Steps of the mean of z at each step of its covariance."""
-NEAR, SETTLED = (np.float32, 1e-10, 20), (np.float64, 1e-13, 200)
-"""Number format of steps, gain relative to the bound of the row that is not worth one, and how many a row takes."""
+STAGES = (np.float32, 1e-3, 10), (np.float32, 1e-10, 20), (np.float64, 1e-13, 200)
+"""Number format of steps, gain relative to the bound of the row that is not worth one, and how many a row takes: from
+each of several starts, from the best of them, and in the end."""
 FINER = 0.01
 """What part of that steps of the mean may leave."""
 ROUNDING = 100.0
@@ -36,9 +38,8 @@ SHORTEST, LEAST = 1e-6, 0.2
 
 
 class Terms(NamedTuple):
-    """The bound of each entry, its slope and its precision, (n, D) each."""
+    """The slope of the bound of each entry and its precision, (n, D) each."""
 
-    bound: Array
     slope: Array
     precision: Array
 
@@ -63,7 +64,10 @@ class Bounded(Protocol):
     exact: ClassVar[bool]
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
-        """The bound of entries whose predictors have means e and variances v, but for `constant`."""
+        """Slopes and precisions of entries whose predictors have means e and variances v."""
+
+    def bound(self, x: Array, e: Array, v: Array, own: Own, terms: Terms) -> Array:
+        """The bound of each, with the terms there, but for `constant`."""
 
     def constant(self, x: Array, own: Own) -> Array | float:
         """What does not depend on e and v."""
@@ -114,36 +118,51 @@ def expectation(
     model: Bounded, x: Array, seen: Array, parameters: Parameters, own: Own, starts: Sequence[Array | None] = (None,)
 ) -> Posterior:
     """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries: near in single precision, from the start
-    where the bound comes highest, and then in double.
+    from which the bound soon is highest, and then in double.
 
     A start is the posterior of normal entries with some precisions (D,); or the mean 0, and the covariance of a row of
     what is expected there.  The mean of the parameters may be one for each entry, (n, D).
     """
-    centre = np.atleast_2d(parameters.mean)
-    highest: Array = np.full(len(x), -np.inf)
-    near, exact = (_Search.of(model, parameters.loadings, centre, own, *each) for each in (NEAR, SETTLED))
-    x_, seen_ = (each.astype(near.loadings.dtype) for each in (x, seen))
-    precision, mean = _start(model, x, seen, parameters.loadings, centre, own, starts[0])
-    precision = np.array(np.broadcast_to(precision, x.shape))
-    for weights in starts:
-        about = near.climbed(x_, seen_, *_start(model, x, seen, parameters.loadings, centre, own, weights))
-        better = about.bound > highest
-        highest[better] = about.bound[better]
-        precision[better], mean[better] = about.terms.precision[better], about.mean[better]
-    about = exact.climbed(x, seen, precision, mean)
-    return about._replace(bound=about.bound + (seen * model.constant(x, own)).sum(axis=1))
+    searches = (_Search.of(model, parameters.loadings, np.atleast_2d(parameters.mean), own, *each) for each in STAGES)
+    look, near, exact = searches
+    x_, seen_ = (each.astype(look.loadings.dtype) for each in (x, seen))
+    natural, mean = start = exact.start(x, seen, starts[0])
+    if len(starts) > 1:
+        looks = (look.climbed(x_, seen_, *exact.start(x, seen, weights))[0] for weights in starts)
+        best = reduce(lambda one, other: _chosen(~(one.bound >= other.bound), other, one), looks)
+        natural, mean = best.asked, best.mean
+    point, entries = near.climbed(x_, seen_, natural, mean)
+    # In double precision those of entries ask for what is positive definite; where single does not reach, the start.
+    found, asked = np.isfinite(point.bound)[:, None], exact.asked(entries[-1].astype(exact.loadings.dtype))
+    natural, mean = np.where(found, asked, start[0]), np.where(found, point.mean, start[1])
+    point, (e, v, *terms) = exact.climbed(x, seen, natural, mean)
+    bound = point.bound + (seen * model.constant(x, own)).sum(axis=1)
+    return Posterior(point.mean, point.covariance, e, v, Terms(*terms), bound)
 
 
-def _start(
-    model: Bounded, x: Array, seen: Array, loadings: Array, centre: Array, own: Own, weights: Array | None
-) -> tuple[Array, Array]:
-    """Precisions of entries, (1, D) or (n, D), and means of z (n, K)."""
-    k = loadings.shape[1]
-    if weights is None:
-        nothing = np.zeros(centre.shape)
-        return model.terms(model.mean(centre, nothing), centre, nothing, own).precision, np.zeros((len(x), k))
-    pull = (seen * weights * (x - centre)) @ loadings
-    return weights[None], np.asarray(np.linalg.solve(np.eye(k) + (loadings.T * weights) @ loadings, pull.T).T)
+class _Point(NamedTuple):
+    """q(z) of rows: packed precisions and covariances (n, K(K+1)/2), means (n, K), bounds (n,), the packed precisions
+    that the entries ask for there, and what more steps of the means would gain (n,)."""
+
+    natural: Array
+    covariance: Array
+    mean: Array
+    bound: Array
+    asked: Array
+    left: Array
+
+
+class _Rows(NamedTuple):
+    """Rows that have not settled: their numbers, what is observed, where predictors are at z = 0, (1, D) or (n, D), how
+    much of a step each takes, the last step (n, K, K) as a whole, and whether it was taken."""
+
+    number: np.ndarray
+    x: Array
+    seen: Array
+    centre: Array
+    length: Array
+    before: Array
+    moved: np.ndarray
 
 
 class _Search(NamedTuple):
@@ -169,62 +188,75 @@ class _Search(NamedTuple):
         own = Own(own.noise.astype(number), None if own.shape is None else own.shape.astype(number))
         return cls(model, loadings, centre, forms, own, least, steps)
 
-    def climbed(self, x: Array, seen: Array, precision: Array, mean: Array) -> Posterior:
-        """q(z) of rows from precisions of their entries, (1, D) or (n, D), and means of z, by steps of the covariance
-        in natural parameters, O(D K²) a row."""
-        precision, mean = precision.astype(x.dtype, copy=False), mean.astype(x.dtype, copy=False)
-        rows, k = mean.shape
-        identity, one = np.eye(k, dtype=x.dtype)[triangle(k)], np.ones(rows, dtype=x.dtype)
-        natural = precision @ self.forms.T + identity
-        none = np.zeros((rows, k, k), dtype=x.dtype)
-        part = _Rows(np.arange(rows), x, seen, self.centre, one, one, one, none, np.zeros(rows, dtype=bool))
-        (now, left), natural = self.at(part, natural, mean), np.broadcast_to(natural, (rows, len(identity)))
-        now = now._replace(covariance=np.broadcast_to(now.covariance, natural.shape), v=np.broadcast_to(now.v, x.shape))
-        results = _among(now, part.number)
-        for step in range(self.steps):
-            part = part._replace(size=1.0 + np.abs(now.bound), left=left)
-            change = now.terms.precision @ self.forms.T + identity - natural
-            ahead = unpacked(now.covariance.T, k).transpose(2, 0, 1) @ unpacked(change.T, k).transpose(2, 0, 1)
-            gain = left + 0.25 * _product(ahead, ahead)
-            part = part._replace(length=_length(part, ahead), before=ahead)
-            done = (gain <= self.least * part.size) | (part.length < SHORTEST) | (step == self.steps - 1)
-            if done.any():
-                for whole, piece in zip(_arrays(results), _arrays(now), strict=True):
-                    whole[part.number[done]] = piece[done]
-                part, now, natural, change = part.among(~done), _among(now, ~done), natural[~done], change[~done]
-            if done.all():
-                break
-            new_natural = natural + part.length[:, None] * change
-            new, left = self.at(part, new_natural, now.mean)
-            better = new.bound - now.bound >= -ROUNDING * np.finfo(x.dtype).eps * part.size
-            now, natural = _chosen(better, (new, new_natural), (now, natural))
-            left = np.where(better, left, part.left)
-            part = part._replace(length=np.where(better, 1.0, 0.5) * part.length, moved=better)
-        return results
+    def asked(self, precision: Array) -> Array:
+        """The packed precisions of z (n, K(K+1)/2) that entries with these precisions (n, D) ask for."""
+        k = self.loadings.shape[1]
+        return np.asarray(precision @ self.forms.T + np.eye(k, dtype=self.loadings.dtype)[triangle(k)])
 
-    def at(self, part: _Rows, natural: Array, mean: Array) -> tuple[Posterior, Array]:
-        """The best mean for a packed precision of z, by some steps from another mean, O(D K) a row; and what more of
-        them would gain.
+    def start(self, x: Array, seen: Array, weights: Array | None) -> tuple[Array, Array]:
+        """Packed precisions (n, K(K+1)/2) and means (n, K) of z, as `expectation` has them."""
+        rows, k = len(x), self.loadings.shape[1]
+        if weights is None:
+            nothing = np.zeros(self.centre.shape)
+            expected = self.model.mean(self.centre, nothing)
+            precision, mean = self.model.terms(expected, self.centre, nothing, self.own).precision, np.zeros((rows, k))
+        else:
+            pull = (seen * weights * (x - self.centre)) @ self.loadings
+            precision = weights[None]
+            mean = np.asarray(np.linalg.solve(np.eye(k) + (self.loadings.T * weights) @ self.loadings, pull.T).T)
+        natural = self.asked(precision)
+        return np.array(np.broadcast_to(natural, (rows, natural.shape[1]))), np.asarray(mean)
+
+    def climbed(self, x: Array, seen: Array, natural: Array, mean: Array) -> tuple[_Point, list[Array]]:
+        """q(z) of rows from packed precisions and means of z, by steps of the covariance in natural parameters, O(D K²)
+        a row; and e, v, slopes and precisions of the entries there."""
+        rows, k = mean.shape
+        natural, mean = (each.astype(x.dtype, copy=False) for each in (natural, mean))
+        every, one, none = np.arange(rows), np.ones(rows, dtype=x.dtype), np.zeros((rows, k, k), dtype=x.dtype)
+        part = _Rows(every, x, seen, self.centre, one, none, np.zeros(rows, dtype=bool))
+        now, entries = self.at(part, natural, mean, one)
+        best, kept = now, entries
+        for _ in range(self.steps):
+            size, change = 1.0 + np.abs(now.bound), now.asked - now.natural
+            ahead = unpacked(now.covariance.T, k).transpose(2, 0, 1) @ unpacked(change.T, k).transpose(2, 0, 1)
+            gain = now.left + 0.25 * _product(ahead, ahead)
+            part = part._replace(length=_length(part, ahead), before=ahead)
+            done = (gain <= self.least * size) | (part.length < SHORTEST)
+            if done.any():
+                if done.all():
+                    break
+                part, now, change, size = _among(~done, part), _among(~done, now), change[~done], size[~done]
+            new, entries = self.at(part, now.natural + part.length[:, None] * change, now.mean, size)
+            better = new.bound - now.bound >= -ROUNDING * np.finfo(x.dtype).eps * size
+            now = _chosen(better, new, now)
+            part = part._replace(length=np.where(better, part.length, 0.5 * part.length), moved=better)
+            best = now if len(part.number) == rows else _put(best, part.number, now)
+            for whole, each in zip(kept, entries, strict=True):
+                whole[part.number[better]] = each[better]
+        return best, kept
+
+    def at(self, part: _Rows, natural: Array, mean: Array, size: Array) -> tuple[_Point, list[Array]]:
+        """The best mean for a packed precision of z, by some steps from another mean, O(D K) a row, for bounds of about
+        some size; and what the entries are there.
 
         A step leads along S times the slope to where the bound is highest if its curvature stays; where that changes
         with a predictor by at most its own size, log(1 + R)/R of this leads up, R the largest change of a predictor
         (Bach, 2010, "Self-concordant analysis for logistic regression").
         """
-        loadings, k = self.loadings, self.loadings.shape[1]
+        loadings, k, whole = self.loadings, self.loadings.shape[1], bool(part.seen.all())
         covariance, log_determinant = inverses(natural, k)
         e, v = mean @ loadings.T + part.centre, (doubled(k).astype(loadings.dtype) * covariance) @ self.forms
         for step in range(MEANS + 1):
             terms = self.model.terms(part.x, e, v, self.own)
-            if not part.seen.all():
-                terms = Terms(*(np.where(part.seen > 0.0, each, 0.0) for each in terms))
-            pull = terms.slope @ loadings - mean
+            slope, precision = terms if whole else (each * part.seen for each in terms)
+            pull = slope @ loadings - mean
             ahead = times(covariance, pull)
             rise = (ahead * pull).sum(axis=1)
-            moving = rise > FINER * self.least * part.size
+            moving = rise > FINER * self.least * size
             if step == MEANS or not moving.any():
                 break
             change = ahead @ loadings.T
-            length = rise / ((ahead**2).sum(axis=1) + np.einsum("nj,nj,nj->n", terms.precision, change, change))
+            length = rise / ((ahead**2).sum(axis=1) + np.einsum("nj,nj,nj->n", precision, change, change))
             if not self.model.exact:
                 far = np.maximum(change.max(axis=1), -change.min(axis=1))
                 length = np.log1p(far * length) / far
@@ -232,11 +264,13 @@ class _Search(NamedTuple):
             mean = mean + length * ahead
             change *= length
             e += change
+        bounds = self.model.bound(part.x, e, v, self.own, terms)
         first, second = triangle(k)
         divergence = (mean**2).sum(axis=1) + covariance[:, first == second].sum(axis=1) - k + log_determinant
-        bound = terms.bound.sum(axis=1) - 0.5 * divergence
+        bound = (bounds if whole else bounds * part.seen).sum(axis=1) - 0.5 * divergence
         bound = np.where(v.min(axis=1) > NEGATIVE, bound, np.nan)
-        return Posterior(mean, covariance, e, v, terms, bound), 0.5 * rise
+        point = _Point(natural, covariance, mean, bound, self.asked(precision), 0.5 * rise)
+        return point, [e, v, slope, precision]
 
 
 def _product(first: Array, second: Array) -> Array:
@@ -253,39 +287,25 @@ def _length(part: _Rows, ahead: Array) -> Array:
     return np.where(part.moved, np.where(done > 0.0, right, 1.0), part.length)
 
 
-class _Rows(NamedTuple):
-    """Rows that have not settled: their numbers, what is observed, where predictors are at z = 0, (1, D) or (n, D), how
-    much of a step each takes, what their bound and what steps of the mean may gain are, about, the last step (n, K, K)
-    as a whole, and whether it was taken."""
-
-    number: np.ndarray
-    x: Array
-    seen: Array
-    centre: Array
-    length: Array
-    size: Array
-    left: Array
-    before: Array
-    moved: np.ndarray
-
-    def among(self, rows: np.ndarray) -> _Rows:
-        """Some of them."""
-        return _Rows(*(each[rows] if len(each) == len(rows) else each for each in self))
+def _among(rows: np.ndarray, each: Any) -> Any:
+    """Some of the rows of arrays."""
+    return type(each)(*(one[rows] if len(one) == len(rows) else one for one in each))
 
 
-def _arrays(about: Posterior) -> tuple[Array, ...]:
-    return (*about[:4], *about.terms, about.bound)
+def _put(best: _Point, number: np.ndarray, now: _Point) -> _Point:
+    """The points with some rows replaced."""
+    for whole, piece in zip(best, now, strict=True):
+        whole[number] = piece
+    return best
 
 
-def _among(about: Posterior, rows: np.ndarray) -> Posterior:
-    mean, covariance, e, v, bound, slope, precision, whole = (each[rows] for each in _arrays(about))
-    return Posterior(mean, covariance, e, v, Terms(bound, slope, precision), whole)
-
-
-def _chosen(better: np.ndarray, new: tuple[Posterior, Array], old: tuple[Posterior, Array]) -> tuple[Posterior, Array]:
+def _chosen(better: np.ndarray, new: _Point, old: _Point) -> _Point:
     """The new points of the rows for which they are better."""
     if better.all():
         return new
-    for one, other in zip((*_arrays(new[0]), new[1]), (*_arrays(old[0]), old[1]), strict=True):
-        one[~better] = other[~better]
-    return new
+    return _Point(
+        *(
+            np.where(better if one.ndim == 1 else better[:, None], one, other)
+            for one, other in zip(new, old, strict=True)
+        )
+    )

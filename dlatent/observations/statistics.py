@@ -135,7 +135,7 @@ class ObservationRequest(NamedTuple):
 
 class ObservationSums(NamedTuple):
     """Statistics at given parameters, additive over rows: those of `Entries` with entries weighted by their precisions,
-    those of the noise variances and of the parameters of shape (3, D), and how many rows observe something."""
+    those of the noise variances (3, D) and of the parameters of shape (2, D), and how many rows observe something."""
 
     entries: Entries
     noise: Array
@@ -159,7 +159,7 @@ def block_observations(block: Block, request: ObservationRequest) -> Observation
     zeros = Entries(
         np.zeros((size, width)), np.zeros((joint, width)), np.zeros(width), np.zeros(size), 0.0, np.zeros(k)
     )
-    total = ObservationSums(zeros, np.zeros((3, width)), np.zeros((3, width)), 0.0)
+    total = ObservationSums(zeros, np.zeros((3, width)), np.zeros((2, width)), 0.0)
     for at in row_chunks(block.features, joint - 1):
         x, seen, side = values.of(block.features[at])
         x = seen * ((x - shift) / scale)
@@ -192,7 +192,7 @@ def _statistics(
         np.zeros(k),
     )
     noise = model.noise_sums(about.terms, x, about.e, about.v, seen, own) if model.noise else np.zeros((3, x.shape[1]))
-    shape = np.zeros((3, x.shape[1])) if own.shape is None else model.shape_sums(x, about, seen, parameters, own)
+    shape = np.zeros((2, x.shape[1])) if own.shape is None else model.shape_sums(x, about, seen, own)
     return ObservationSums(entries, noise, shape, float(something.sum()))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln, polygamma
 
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters
@@ -34,13 +34,33 @@ class Student(ObservationModel):
     shapes, range = "one", (0.0, float(np.log(200.0)))
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
-        """log t_ν at d = ((x − e)² + v)/ψ, with the weight u = (ν + 1)/(ν + d)."""
+        """u (x − e)/ψ and u/ψ, with the weight u = (ν + 1)/(ν + d) at the distance d = ((x − e)² + v)/ψ."""
         assert own.shape is not None
         nu, away = float(own.shape[0]), x - e
-        distance = (away**2 + v) / own.noise
-        weight = (nu + 1.0) / (nu + distance) / own.noise
-        constant = gammaln((nu + 1.0) / 2.0) - gammaln(nu / 2.0) - 0.5 * np.log(nu * np.pi * own.noise)
-        return Terms(constant - (nu + 1.0) / 2.0 * np.log1p(distance / nu), weight * away, weight)
+        weight = away * away
+        weight += v
+        weight += nu * own.noise
+        np.divide(nu + 1.0, weight, out=weight)
+        away *= weight
+        return Terms(away, weight)
+
+    def bound(self, x: Array, e: Array, v: Array, own: Own, terms: Terms) -> Array:
+        """log t_ν at d, as 1 + d/ν = (ν + 1)/(νu)."""
+        assert own.shape is not None
+        nu = float(own.shape[0])
+        constant = float(gammaln((nu + 1.0) / 2.0) - gammaln(nu / 2.0)) - 0.5 * np.log(nu * np.pi * own.noise)
+        bound = terms.precision * (own.noise * (nu / (nu + 1.0)))
+        np.log(bound, out=bound)
+        bound *= 0.5 * (nu + 1.0)
+        bound += constant
+        return bound
+
+    def shape_sums(self, x: Array, about: Posterior, seen: Array, own: Own) -> Array:
+        """Derivatives of log t_ν at d."""
+        assert own.shape is not None
+        nu = float(own.shape[0])
+        distance = ((x - about.e) ** 2 + about.v) / own.noise
+        return np.stack([(seen * each).sum(axis=0) for each in by_freedom(nu, 1.0, distance)])
 
     def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
         """The best of some maxima of the bound: from the prior, and from posteriors with fewer and fewer outliers."""
@@ -68,6 +88,15 @@ class Student(ObservationModel):
         usual = 1.4826 * _medians(np.abs(away))
         limit = np.where(usual > 0.0, ROBUST * usual, np.nanmax(np.abs(away), axis=0, initial=0.0))
         return np.clip(away, -limit, limit), middle
+
+
+def by_freedom(nu: float, count: Array | float, distance: Array) -> tuple[Array, Array]:
+    """First and second derivatives of log t_ν of so many entries at squared distances, by log ν."""
+    half, far = 0.5 * (nu + count), distance / (nu + distance)
+    first = 0.5 * (digamma(half) - digamma(0.5 * nu) - count / nu - np.log1p(distance / nu)) + half * far / nu
+    second = 0.25 * (polygamma(1, half) - polygamma(1, 0.5 * nu)) + 0.5 * count / nu**2
+    second = second + far / nu - half * far / nu**2 * (2.0 - far)
+    return np.asarray(nu * first), np.asarray(nu * first + nu**2 * second)
 
 
 def _medians(x: Array) -> Array:

@@ -15,7 +15,7 @@ from scipy.special import gammaln
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters
 from dlatent.observations.posterior import Own, Posterior, Terms, inverses, times
-from dlatent.observations.student import Student
+from dlatent.observations.student import Student, by_freedom
 from dlatent.operators.symmetric import doubled, packed_squares, triangle
 
 
@@ -43,7 +43,7 @@ class StudentRows(Student):
         density = _density(nu, count, distance, volume)
         e, at = mean @ loadings.T + parameters.mean, covariance / weight[:, None]
         precision = p * weight[:, None]
-        terms = Terms(np.zeros(x.shape), precision * (x - e), precision)
+        terms = Terms(precision * (x - e), precision)
         return Posterior(mean, at, e, at @ (pairs * doubled(k)).T, terms, density, weight, inverse)
 
     def noise_sums(self, terms: Terms, x: Array, e: Array, v: Array, seen: Array, own: Own) -> Array:
@@ -51,11 +51,12 @@ class StudentRows(Student):
         energy, _, slope = super().noise_sums(terms, x, e, v, seen, own)
         return np.stack([energy, seen.sum(axis=0), slope])
 
-    def shape_sums(self, x: Array, about: Posterior, seen: Array, parameters: Parameters, own: Own) -> Array:
-        """The density of all rows, beside the first feature."""
-        sums = np.zeros((3, x.shape[1]))
-        for number, each in enumerate(self.around(own)):
-            sums[number, 0] = self.expectation(x, seen, parameters, each).bound.sum()
+    def shape_sums(self, x: Array, about: Posterior, seen: Array, own: Own) -> Array:
+        """Derivatives of the density of all rows, beside the first feature."""
+        assert own.shape is not None
+        assert about.weight is not None
+        nu, count, sums = float(own.shape[0]), seen.sum(axis=1), np.zeros((2, x.shape[1]))
+        sums[:, 0] = np.sum(by_freedom(nu, count, np.maximum((nu + count) / about.weight - nu, 0.0)), axis=1)
         return sums
 
     def variance(self, e: Array, v: Array, own: Own) -> Array:

@@ -8,38 +8,32 @@ Sources: Saul, Jaakkola and Jordan (1996); Knowles and Minka (2011).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from dlatent.arrays import Array
 
-STEPS = 2
-"""Steps by Halley's method; the error is cubed by each, and is that of rounding where v is less than 3."""
+SINGLE, DOUBLE = 1, 2
+"""Steps by Halley's method in single and in double precision; the error is cubed by each, and is that of rounding after
+two where v is less than 3."""
 
 
-class Tilted(NamedTuple):
-    """The bound, its slope a and its curvature, of the shape of m."""
-
-    bound: Array
-    slope: Array
-    curvature: Array
-
-
-def tilted(m: Array, v: Array) -> Tilted:
-    """The bound at means m and variances v."""
+def tilted(m: Array, v: Array) -> tuple[Array, Array]:
+    """The slope a of the bound at means m and variances v, and its curvature."""
     # t = m + (1 − 2a) v/2 solves t + v σ(t) = m + v/2, where m is not negative; f(−m) = f(m) − m.
     size, half = np.abs(m), 0.5 * v
     aim, t = size + half, np.maximum(size / (1.0 + 0.5 * half), size - half)
-    for _ in range(STEPS):
+    for _ in range(SINGLE if m.dtype == np.float32 else DOUBLE):
         a = 1.0 / (1.0 + np.exp(-t))
         pulled = v * a
         curvature = pulled - pulled * a
         slope = 1.0 + curvature
         step = (t + pulled - aim) / slope
         t = t - step / (1.0 - step * curvature * (0.5 - a) / slope)
-    away = np.exp(-t)
-    a = 1.0 / (1.0 + away)
-    bound = half * a * a - np.log(a) + t + a * (aim - v * a - t) + np.minimum(m, 0.0)
-    rest = away * a
-    return Tilted(bound, np.where(m < 0.0, rest, a), rest * a)
+    a = 1.0 / (1.0 + np.exp(-np.copysign(t, m)))
+    return a, a - a * a
+
+
+def tilted_bound(m: Array, v: Array, a: Array) -> Array:
+    """The bound at means m and variances v with some a."""
+    t = m + (0.5 - a) * v
+    return np.asarray(0.5 * v * a * a + np.maximum(t, 0.0) + np.log(1.0 + np.exp(-np.abs(t))))

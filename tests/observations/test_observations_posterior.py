@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats as st
+from hypothesis import given
+from hypothesis import strategies as some
 from scipy.special import logsumexp
 
 from dlatent.arrays import Array
@@ -96,6 +98,20 @@ def test_no_other_posterior_is_better(name: str, factor: float) -> None:
     missed = about.terms.slope @ loadings - about.mean
     in_deviations = np.sqrt(np.einsum("nk,nkl,nl->n", missed, covariance, missed))
     np.testing.assert_allclose(in_deviations / size, 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["poisson", "negative_binomial"])
+@given(seed=some.integers(0, 999))
+def test_posteriors_of_counts_of_all_sizes_are_found(name: str, seed: int) -> None:
+    """Beside an entry of 1e10 the precision of a direction may be 1; single precision does not hold both."""
+    rng = np.random.default_rng(seed)
+    features, k = int(rng.integers(2, 30)), int(rng.integers(1, 3))
+    loadings, mean = 8.0 * rng.normal(size=(features, k)), 3.0 * rng.normal(size=features)
+    x = rng.poisson(np.exp(np.minimum(rng.normal(size=(20, k)) @ loadings.T + mean, 23.0))).astype(float)
+    shape = np.exp(rng.uniform(-4.0, 11.0, features)) if name == "negative_binomial" else None
+    own = Own(np.ones(features), shape)
+    parameters = Parameters(loadings, mean, np.ones(1), shape=shape)
+    assert np.isfinite(OBSERVATION_MODELS[name].expectation(x, np.ones(x.shape), parameters, own).bound).all()
 
 
 @pytest.mark.parametrize("name", OBSERVATION_MODELS)
