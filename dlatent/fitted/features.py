@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from dlatent.arrays import AxisLabels, Features, Grid
 from dlatent.containers import printable
 from dlatent.errors import DataError, number_of, outside
+from dlatent.gaussian.spread import require_genotypes
 from dlatent.gaussian.views import first_bad_entry
 from dlatent.observations import OBSERVATION_MODELS
 from dlatent.observations.statistics import require_allowed
@@ -50,6 +51,7 @@ class KnownFeatures:
     layer : of an AnnData, which the model was fitted to; None for X.
     likelihood : the distribution of the entries, where it is not the normal one.
     beside : names and columns of what stood beside the entries; `covariates`, the names of these.
+    genotypes : whether entries are numbers of copies of an allele, 0 to 2.
     """
 
     model: str
@@ -65,6 +67,7 @@ class KnownFeatures:
     likelihood: str | None = None
     beside: tuple[tuple[str, int], ...] = ()
     covariates: Labels = None
+    genotypes: bool = False
 
     def check_kind(self, sparse: bool, data: str) -> None:
         """Refuse sparse rows of a model that takes none: what is not stored would be a zero. Errors: DataError."""
@@ -104,6 +107,8 @@ class KnownFeatures:
         x = x[:, : self.width] if self.beside else x
         bad = first_bad_entry(x, holes=self.holes)
         if bad is None:
+            if self.genotypes:
+                require_genotypes(x, start, chunk)
             if self.likelihood is not None:
                 require_allowed(OBSERVATION_MODELS[self.likelihood], x, start, chunk)
             return

@@ -92,7 +92,7 @@ def block_spreads(block: Block, request: SpreadRequest) -> Spreads:
     """Sums of a block, O(n D) or O(nnz).  Raises DataError for infinity, for NaN where none may be missing, and for
     other numbers than 0 to 2 where these are genotypes."""
     if request.genotypes:
-        _require_genotypes(block)
+        require_genotypes(block.features, block.start)
     if request.missing:
         known = block_entry_sums(replace(block, targets=None), request.shift)
         return Spreads(known.counts, known.total, known.energy)
@@ -100,16 +100,18 @@ def block_spreads(block: Block, request: SpreadRequest) -> Spreads:
     return Spreads(np.full(len(sums.total), sums.samples), sums.total, sums.energy)
 
 
-def _require_genotypes(block: Block) -> None:
-    x = block.features
+def require_genotypes(x: Features, start: int | None, chunk: int = 0) -> None:
+    """Refuse other numbers than 0 to 2 in rows that begin at row `start` of the data, or in `chunk` where nobody knows.
+    Errors: DataError naming row and column."""
     values = x.data if isinstance(x, sp.csr_array) else x
     wrong = (values < 0.0) | (values > 2.0)
     if not wrong.any():
         return
     first = int(np.flatnonzero(wrong.ravel())[0])
     rows, columns = x.tocoo().coords if isinstance(x, sp.csr_array) else np.unravel_index(np.arange(first + 1), x.shape)
+    row = f"row {rows[first]} of chunk {chunk}" if start is None else f"row {start + rows[first]}"
     raise DataError(
-        f"row {block.start + rows[first]}, column {columns[first]} is {values.ravel()[first]:g}; scale='patterson' is "
+        f"{row}, column {columns[first]} is {values.ravel()[first]:g}; scale='patterson' is "
         "for genotypes, which count copies of an allele from 0 to 2: make missing ones (often -1) NaN, as "
         "X.where(X >= 0) of xarray or np.where(X < 0, np.nan, X), and say missing='nan'",
         column=int(columns[first]),

@@ -299,9 +299,7 @@ class Model(Estimator[F_co], ABC):
     @property
     def component_names_(self) -> Integers:
         """ndarray of shape (n_components,): Labels of the latent variables, from 0."""
-        fitted: Any = self._model
-        component: Integers = fitted.component
-        return component
+        return cast(Integers, cast(Any, self._model).component)
 
     @property
     def _n_features_out(self) -> int:
@@ -335,6 +333,7 @@ class Model(Estimator[F_co], ABC):
             likelihood=getattr(entries, "likelihood", None),
             beside=getattr(entries, "beside", ()),
             covariates=known.covariates,
+            genotypes=getattr(self, "scale", None) == "patterson",
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -243,8 +243,8 @@ def number_of(model: Joint, view: str) -> int:
 def known_view(model: Joint, view: str) -> KnownFeatures:
     """Return the requirements on new data of a view."""
     width, labels = model._model.view_sizes[number_of(model, view)], model._model.labels.views[view]
-    name, place = type(model).__name__, model._fitted().place
-    return KnownFeatures(name, width, labels.features, view, grid=labels.grid, place=place, layer=labels.layer)
+    known = KnownFeatures(type(model).__name__, width, labels.features, view, grid=labels.grid, layer=labels.layer)
+    return replace(known, place=model._fitted().place, genotypes=getattr(model, "scale", None) == "patterson")
 
 
 def new_samples(model: Joint, views: Views, correspondence: Pairing, on: Names, y: Targets = None) -> Samples:

@@ -69,3 +69,7 @@ def test_what_is_no_genotype_is_refused_with_its_place(wrap, value, shown):
     wrong[70, 5] = wrong[80, 2] = value
     with pytest.raises(DataError, match=rf"row 70, column 5 is {shown}; .* np\.where\(X < 0, np\.nan, X\)"):
         d.PPCA(2, scale="patterson").fit(wrap(wrong))
+    found = d.PPCA(2, scale="patterson").fit(wrap(GENOTYPES))
+    for method in (found.transform, found.score_samples, found.residuals):
+        with pytest.raises(DataError, match=rf"row 70, column 5 is {shown}; scale='patterson'"):
+            method(wrap(wrong))
