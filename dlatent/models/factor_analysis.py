@@ -51,7 +51,9 @@ NOISE_FLOOR = (
 
 
 def check_prior(model: Any) -> None:
-    """Refuse a prior of the loadings for complete data.  Errors: DataError."""
+    """Refuse a prior of the loadings for complete data, and levels of normal rows.  Errors: DataError."""
+    if model.row_effects is True and model.likelihood == "normal":
+        raise DataError("row_effects=True is for another likelihood, or for PPCA; leave row_effects='auto'")
     if model.prior not in ("auto", "ml") and model.missing == "raise":
         raise DataError(
             f"prior={model.prior!r} of factor analysis is for data with missing entries: say missing='nan', which "
@@ -139,6 +141,7 @@ class FactorAnalysis(linear.LinearModel):
     )
 
     likelihood: Likelihood = parameter(default="normal")
+    row_effects: bool | Literal["auto"] = parameter(default="auto")
 
     _rules = (check_warm_start, check_prior, check_likelihood)
 

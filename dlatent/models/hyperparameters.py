@@ -228,6 +228,14 @@ SHARED = {
         'are "bernoulli", 1 with probability 1/(1 + exp(−η)).  What is maximised is then a lower bound of the '
         "likelihood, and the number of components is to be given.",
     ),
+    "row_effects": Parameter(
+        TRUTH.or_one_of("auto", description="True, False or 'auto'"),
+        'bool or "auto"',
+        "Give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or mild, and texts "
+        "long or short.  It is a further component, the last, of which the loadings of all features are τ.  "
+        '"auto" gives one to counts; normal entries may have one in PPCA, where some are missing.',
+        option=None,
+    ),
     "prior": Parameter(
         PRIOR,
         '{"auto", "ml", "ard"} or float',

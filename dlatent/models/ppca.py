@@ -23,7 +23,6 @@ from dlatent.models import (
 from dlatent.models.hyperparameters import (
     COUNT,
     COUNT_OR_RULE,
-    TRUTH,
     Head,
     Likelihood,
     LinearSolver,
@@ -141,17 +140,7 @@ class PPCA(linear.LinearModel):
     solver: LinearSolver = parameter(default="auto")
     missing: Missing = parameter(default="raise")
     prior: Prior | float = parameter(default="auto")
-    row_effects: bool | Literal["auto"] = parameter(
-        Parameter(
-            TRUTH.or_one_of("auto", description="True, False or 'auto'"),
-            'bool or "auto"',
-            "Give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or mild, and "
-            "texts long or short.  It is a further component, the last, of which the loadings of all features are τ.  "
-            '"auto" gives one to counts; normal entries may have one where some are missing.',
-            option=None,
-        ),
-        default="auto",
-    )
+    row_effects: bool | Literal["auto"] = parameter(default="auto")
     likelihood: Likelihood = parameter(default="normal")
     warm_start: bool = parameter(default=False)
     scale: Scale | None = parameter(default="auto")

@@ -144,6 +144,21 @@ def test_twice_the_rows_have_twice_the_bound(name: str) -> None:
     assert twice.log_likelihood_ == pytest.approx(2.0 * once.log_likelihood_, rel=1e-5)
 
 
+def test_levels_of_counts_may_be_left_out() -> None:
+    """Without noise factor analysis is PPCA; rows have a level in both, or in neither."""
+    x, _ = case("poisson", 300, 20, 2)
+    with_levels, without = (
+        [kind(2, likelihood="poisson", row_effects=level).fit(x) for kind in (PPCA, FactorAnalysis)]
+        for level in ("auto", False)
+    )
+    for one, other in (with_levels, without):
+        np.testing.assert_allclose(one.log_likelihood_, other.log_likelihood_, rtol=1e-6)
+    assert without[1].transform(x).shape == (300, 2)
+    assert with_levels[1].transform(x).shape == (300, 3)
+    with pytest.raises(DataError, match="row_effects=True is for another likelihood"):
+        FactorAnalysis(2, row_effects=True).fit(x)
+
+
 def test_large_negative_binomial_sizes_are_poisson() -> None:
     """Counts of Poisson need no more variance: sizes grow, and the bound is no worse than that of Poisson by more than
     what the tilted bound loses."""
