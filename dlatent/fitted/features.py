@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, Features, Grid
 from dlatent.containers import printable
-from dlatent.errors import DataError, number_of, outside
+from dlatent.errors import DataError, outside
 from dlatent.gaussian.spread import require_genotypes
 from dlatent.gaussian.views import first_bad_entry
 from dlatent.observations import OBSERVATION_MODELS
@@ -113,15 +113,12 @@ class KnownFeatures:
                 require_allowed(OBSERVATION_MODELS[self.likelihood], x, start, chunk)
             return
         place = "" if self.view is None else f"view {self.view!r}, "
-        row = f"row {bad.row} of chunk {chunk}" if start is None else f"row {start + bad.row}"
-        among = "the chunk" if start is None else f"rows {start}–{start + x.shape[0] - 1}"
         mend = f"fill or remove them{self.advice}"
         if self.holes:
             mend = "make them NaN if they are missing, or correct them"
         raise DataError(
-            f"{place}{row}, column {bad.column} is {bad.value}, and "
-            f"{number_of(bad.all, f'entry of {among} is', f'entries of {among} are')} "
-            f"{'infinite' if self.holes else 'NaN or infinite'}; {mend}",
+            f"{place}{bad.place(start, chunk)}, column {bad.column} is {bad.value}, and "
+            f"{bad.counted(start, x.shape[0])} {'infinite' if self.holes else 'NaN or infinite'}; {mend}",
             column=bad.column,
         )
 

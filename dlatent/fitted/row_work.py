@@ -24,6 +24,7 @@ from dlatent.fitted.rows import RowFunction, compares
 from dlatent.gaussian.missing_entries.incomplete import Cells, predicted_cells
 from dlatent.gaussian.missing_entries.observed import chunks
 from dlatent.gaussian.specification import Parameters, Specification
+from dlatent.gaussian.spread import bad_genotype
 from dlatent.gaussian.views import first_bad_entry
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.passes import ExchangePattern, NoExchange, Pass
@@ -146,7 +147,7 @@ def block_cells(block: Block, request: CellsRequest) -> tuple[tuple[int, Array],
     """The first cell of a block of rows, and mean and variance (m, 2) of all its cells."""
     parameters, specification, features, numbers, rows, columns = request
     x, width = block.features, parameters.loadings.shape[1] ** 2
-    bad = first_bad_entry(x, holes=features.holes)
+    bad = first_bad_entry(x, holes=features.holes) or (bad_genotype(x) if features.genotypes else None)
     if bad is not None:
         features.check_values(x[[bad.row]], int(numbers[block.start + bad.row]))
     first, pieces = int(np.searchsorted(rows, block.start)), []

@@ -18,6 +18,7 @@ from dlatent.gaussian.missing_entries.entries import block_entry_sums, block_obs
 from dlatent.gaussian.moments import MomentRequest, block_mean
 from dlatent.gaussian.products import block_feature_sums
 from dlatent.gaussian.tails import some_rows
+from dlatent.gaussian.views import BadEntry
 
 FEW = 10
 """Entries below which a feature does not tell its spread."""
@@ -103,19 +104,20 @@ def block_spreads(block: Block, request: SpreadRequest) -> Spreads:
 def require_genotypes(x: Features, start: int | None, chunk: int = 0) -> None:
     """Refuse other numbers than 0 to 2 in rows that begin at row `start` of the data, or in `chunk` where nobody knows.
     Errors: DataError naming row and column."""
+    bad = bad_genotype(x)
+    if bad is not None:
+        raise DataError(
+            f"{bad.place(start, chunk)}, column {bad.column} is {bad.value:g}; scale='patterson' is for genotypes, "
+            "which count copies of an allele from 0 to 2: make missing ones (often -1) NaN, as X.where(X >= 0) of "
+            "xarray or np.where(X < 0, np.nan, X), and say missing='nan'",
+            column=bad.column,
+        )
+
+
+def bad_genotype(x: Features) -> BadEntry | None:
+    """The first number of some rows that is not from 0 to 2."""
     values = x.data if isinstance(x, sp.csr_array) else x
-    wrong = (values < 0.0) | (values > 2.0)
-    if not wrong.any():
-        return
-    first = int(np.flatnonzero(wrong.ravel())[0])
-    rows, columns = x.tocoo().coords if isinstance(x, sp.csr_array) else np.unravel_index(np.arange(first + 1), x.shape)
-    row = f"row {rows[first]} of chunk {chunk}" if start is None else f"row {start + rows[first]}"
-    raise DataError(
-        f"{row}, column {columns[first]} is {values.ravel()[first]:g}; scale='patterson' is "
-        "for genotypes, which count copies of an allele from 0 to 2: make missing ones (often -1) NaN, as "
-        "X.where(X >= 0) of xarray or np.where(X < 0, np.nan, X), and say missing='nan'",
-        column=int(columns[first]),
-    )
+    return BadEntry.of(x, (values < 0.0) | (values > 2.0))
 
 
 def block_first_look(block: Block, request: FirstLook) -> tuple[Array, Array | None, Dense | None]:

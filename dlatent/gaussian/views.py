@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -127,27 +127,42 @@ def take(features: F, rows: np.ndarray | None) -> F:
 
 
 class BadEntry(NamedTuple):
-    """The first entry that is not finite, and how many there are."""
+    """The first entry of some rows that may not be there, and how many such there are."""
 
     row: int
     column: int
     value: float
     all: int
 
+    @classmethod
+    def of(cls, x: Features, bad: npt.NDArray[np.bool_]) -> Self | None:
+        """The first of those that are bad, of all entries or of those that sparse rows store; None where none is."""
+        if not bad.any():
+            return None
+        rows: npt.NDArray[np.intp]
+        columns: npt.NDArray[Any]
+        if isinstance(x, sp.csr_array):
+            at = np.flatnonzero(bad)
+            rows, columns = np.searchsorted(x.indptr, at, side="right") - 1, x.indices[at]
+        else:
+            rows, columns = np.nonzero(bad)
+        values = (x.data if isinstance(x, sp.csr_array) else x)[bad]
+        return cls(int(rows[0]), int(columns[0]), values[0], len(values))
+
+    def place(self, start: int | None, chunk: int) -> str:
+        """Its row in words, in rows that begin at row `start` of the data, or in `chunk` where nobody knows."""
+        return f"row {self.row} of chunk {chunk}" if start is None else f"row {start + self.row}"
+
+    def counted(self, start: int | None, rows: int) -> str:
+        """In words how many there are among so many rows."""
+        among = "the chunk" if start is None else f"rows {start}–{start + rows - 1}"
+        return number_of(self.all, f"entry of {among} is", f"entries of {among} are")
+
 
 def bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
     """The first NaN or infinity of some rows; with `holes` NaN stands for a missing entry, and only infinity is bad."""
-    rows: npt.NDArray[np.intp]
-    columns: npt.NDArray[Any]
     entries = x.data if isinstance(x, sp.csr_array) else x
-    bad = np.isinf(entries) if holes else ~np.isfinite(entries)
-    if isinstance(x, sp.csr_array):
-        at = np.flatnonzero(bad)
-        rows, columns = np.searchsorted(x.indptr, at, side="right") - 1, x.indices[at]
-    else:
-        rows, columns = np.nonzero(bad)
-    values = entries[bad]
-    return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
+    return BadEntry.of(x, np.isinf(entries) if holes else ~np.isfinite(entries))
 
 
 def first_bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, add
-from dlatent.errors import DataError, number_of
+from dlatent.errors import DataError
 from dlatent.gaussian.maximisation import expanded
 from dlatent.gaussian.missing_entries.entries import Entries, EntrySums, block_entry_sums
 from dlatent.gaussian.missing_entries.observed import chunks, sampled
@@ -26,7 +26,7 @@ from dlatent.gaussian.missing_entries.row_effects import (
     without_level,
 )
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.gaussian.views import check_features
+from dlatent.gaussian.views import BadEntry, check_features
 from dlatent.observations.model import ObservationModel
 from dlatent.observations.posterior import Own
 from dlatent.operators.symmetric import triangle, unpacked
@@ -314,23 +314,11 @@ def block_rows(block: Block, request: RowsRequest) -> Array:
 def require_allowed(model: ObservationModel, x: Features, start: int | None, chunk: int = 0) -> None:
     """Refuse values that the model has not, in rows that begin at row `start` of the data, or in `chunk` where nobody
     knows.  Errors: DataError naming row and column."""
-    rows: Any
-    columns: Any
     entries: Any = x.data if isinstance(x, sp.csr_array) else x
-    bad = ~(model.allowed(entries) | np.isnan(entries))
-    if not bad.any():
-        return
-    if isinstance(x, sp.csr_array):
-        at = np.flatnonzero(bad)
-        rows, columns = np.searchsorted(x.indptr, at, side="right") - 1, x.indices[at]
-    else:
-        rows, columns = np.nonzero(bad)
-    row, column = int(rows[0]), int(columns[0])
-    place = f"row {row} of chunk {chunk}" if start is None else f"row {start + row}"
-    among = "the chunk" if start is None else f"rows {start}–{start + x.shape[0] - 1}"
-    raise DataError(
-        f"{place}, column {column} is {entries[bad][0]:g}, and "
-        f"{number_of(len(rows), f'entry of {among} is', f'entries of {among} are')} not {model.values}, as "
-        f"likelihood={model.name!r} asks for; correct them, or take another likelihood",
-        column=column,
-    )
+    bad = BadEntry.of(x, ~(model.allowed(entries) | np.isnan(entries)))
+    if bad is not None:
+        raise DataError(
+            f"{bad.place(start, chunk)}, column {bad.column} is {bad.value:g}, and {bad.counted(start, x.shape[0])} "
+            f"not {model.values}, as likelihood={model.name!r} asks for; correct them, or take another likelihood",
+            column=bad.column,
+        )

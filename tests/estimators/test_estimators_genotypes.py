@@ -73,3 +73,11 @@ def test_what_is_no_genotype_is_refused_with_its_place(wrap, value, shown):
     for method in (found.transform, found.score_samples, found.residuals):
         with pytest.raises(DataError, match=rf"row 70, column 5 is {shown}; scale='patterson'"):
             method(wrap(wrong))
+
+
+def test_what_is_no_genotype_is_refused_where_cells_are_predicted():
+    wrong = HOLES.copy()
+    wrong[70, 5] = -1
+    found = d.PPCA(2, missing="nan", scale="patterson").fit(HOLES)
+    with pytest.raises(DataError, match="row 70, column 5 is -1; scale='patterson'"):
+        found.predict_cells(wrong, [70], [3])
