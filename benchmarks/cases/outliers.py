@@ -31,8 +31,9 @@ KINDS = {
 }
 """Parts of the rows and of the entries that are outliers."""
 LEAST = dict(zip(KINDS, (0.992, 0.988, 0.983, 0.987, 0.978, 0.975), strict=True))
-"""What a robust fit by entries is known to reach, and how near is near."""
+"""What Student's entries are known to reach."""
 NEAR = 0.95
+"""Part of that which is near enough."""
 
 
 def made(kind: str, seed: int) -> tuple[Array, Array]:

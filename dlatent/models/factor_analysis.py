@@ -51,14 +51,18 @@ NOISE_FLOOR = (
 
 
 def check_prior(model: Any) -> None:
-    """Refuse a prior of the loadings for complete data, and levels of normal rows.  Errors: DataError."""
-    if model.row_effects is True and model.likelihood == "normal":
-        raise DataError("row_effects=True is for another likelihood, or for PPCA; leave row_effects='auto'")
+    """Refuse a prior of the loadings for complete data.  Errors: DataError."""
     if model.prior not in ("auto", "ml") and model.missing == "raise":
         raise DataError(
             f"prior={model.prior!r} of factor analysis is for data with missing entries: say missing='nan', which "
             "takes complete data, too, or leave prior='ml'"
         )
+
+
+def check_levels(model: Any) -> None:
+    """Refuse levels of rows of normal entries.  Errors: DataError."""
+    if model.row_effects is True and model.likelihood == "normal":
+        raise DataError("row_effects=True is for another likelihood, or for PPCA; leave row_effects='auto'")
 
 
 @model
@@ -143,7 +147,7 @@ class FactorAnalysis(linear.LinearModel):
     likelihood: Likelihood = parameter(default="normal")
     row_effects: bool | Literal["auto"] = parameter(default="auto")
 
-    _rules = (check_warm_start, check_prior, check_likelihood)
+    _rules = (check_warm_start, check_prior, check_levels, check_likelihood)
 
     def _task(
         self, X: DataSource, *, sample_weight: SampleWeight = None, before: Fit | None = None, **data: Any

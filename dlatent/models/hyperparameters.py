@@ -226,7 +226,7 @@ SHARED = {
         '"student" has heavy tails, so that outlying entries count less, and "student_rows" so that outlying rows do.  '
         'Counts are "poisson", with the mean exp η, or "negative_binomial", which vary more; binary entries, 0 and 1, '
         'are "bernoulli", 1 with probability 1/(1 + exp(−η)).  What is maximised is then a lower bound of the '
-        "likelihood, and the number of components is to be given.",
+        "likelihood.",
     ),
     "row_effects": Parameter(
         TRUTH.or_one_of("auto", description="True, False or 'auto'"),

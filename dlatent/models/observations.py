@@ -24,9 +24,9 @@ from dlatent.solvers.solver import Solution
 
 def has_levels(model: Any) -> bool:
     """Whether rows have a level of their own: where that is asked for, and else those of counts."""
-    asked = getattr(model, "row_effects", "auto")
-    name = getattr(model, "likelihood", "normal")
-    return name != "normal" and OBSERVATION_MODELS[name].level if asked == "auto" else bool(asked)
+    if model.row_effects != "auto":
+        return bool(model.row_effects)
+    return model.likelihood != "normal" and OBSERVATION_MODELS[model.likelihood].level
 
 
 def check_likelihood(model: Any) -> None:

@@ -24,9 +24,9 @@ from dlatent.operators.symmetric import doubled, inverted, triangle, unpacked
 
 MEANS = 3
 """Steps of the mean of z at each step of its covariance."""
-STAGES = (np.float32, 1e-3, 10), (np.float32, 1e-10, 20), (np.float64, 1e-13, 200)
-"""Number format of steps, gain relative to the bound of the row that is not worth one, and how many a row takes: from
-each of several starts, from the best of them, and in the end."""
+LOOK, NEAR, SETTLED = (1e-3, 10), (1e-10, 20), (1e-13, 200)
+"""Gain relative to the bound of the row that is not worth a step, and how many a row takes: from each of several
+starts, from the best of them, and in the end."""
 FINER = 0.01
 """What part of that steps of the mean may leave."""
 ROUNDING = 100.0
@@ -123,11 +123,13 @@ def expectation(
     A start is the posterior of normal entries with some precisions (D,); or the mean 0, and the covariance of a row of
     what is expected there.  The mean of the parameters may be one for each entry, (n, D).
     """
-    searches = (_Search.of(model, parameters.loadings, np.atleast_2d(parameters.mean), own, *each) for each in STAGES)
-    look, near, exact = searches
-    x_, seen_ = (each.astype(look.loadings.dtype) for each in (x, seen))
+    centre = np.atleast_2d(parameters.mean)
+    near = _Search.of(model, parameters.loadings, centre, own, np.float32, *NEAR)
+    exact = _Search.of(model, parameters.loadings, centre, own, np.float64, *SETTLED)
+    x_, seen_ = (each.astype(near.loadings.dtype) for each in (x, seen))
     natural, mean = start = exact.start(x, seen, starts[0])
     if len(starts) > 1:
+        look = near._replace(least=LOOK[0], steps=LOOK[1])
         looks = (look.climbed(x_, seen_, *exact.start(x, seen, weights))[0] for weights in starts)
         best = reduce(lambda one, other: _chosen(~(one.bound >= other.bound), other, one), looks)
         natural, mean = best.asked, best.mean
@@ -205,7 +207,7 @@ class _Search(NamedTuple):
             precision = weights[None]
             mean = np.asarray(np.linalg.solve(np.eye(k) + (self.loadings.T * weights) @ self.loadings, pull.T).T)
         natural = self.asked(precision)
-        return np.array(np.broadcast_to(natural, (rows, natural.shape[1]))), np.asarray(mean)
+        return np.array(np.broadcast_to(natural, (rows, natural.shape[1]))), mean
 
     def climbed(self, x: Array, seen: Array, natural: Array, mean: Array) -> tuple[_Point, list[Array]]:
         """q(z) of rows from packed precisions and means of z, by steps of the covariance in natural parameters, O(D K²)
