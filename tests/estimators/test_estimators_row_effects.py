@@ -112,6 +112,21 @@ def test_levels_alone_switch_all_components_off():
     assert model.log_likelihood_ == pytest.approx(expected, rel=1e-11)
 
 
+@pytest.mark.parametrize("prior", ["ml", "ard"])
+@pytest.mark.parametrize("part", [0.0, 0.2])
+def test_rows_whose_levels_are_equal_have_none(prior, part):
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((N, 1)) @ rng.standard_normal((1, 8)) + 0.5 * rng.standard_normal((N, 8)) + np.arange(8.0)
+    x -= x.mean(axis=1, keepdims=True)
+    x[rng.random(x.shape) < part] = np.nan
+    options = {"missing": "nan", "scale": "none", "prior": prior, "tol": 1e-10}
+    model, plain = PPCA(1, row_effects=True, **options).fit(x), PPCA(1, **options).fit(x)
+    assert model.row_effect_variance_ == 0.0
+    assert model.converged_
+    assert not model.transform(x)[:, -1].any()
+    assert model.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-8)
+
+
 def test_with_a_prior_levels_are_no_component():
     x, _ = leveled(3, n=600, d=30)
     model = PPCA(8, missing="nan", row_effects=True, prior="ard").fit(x)

@@ -42,7 +42,7 @@ class Entries(NamedTuple):
     For each feature over the rows that observe it: `second` packed Σ E[z̃z̃ᵀ] ((K+1)(K+2)/2, D), `cross` Σ r E[z̃]
     (K+1, D), `energy` Σ r² (D,).  `latent` is the packed Σ E[z̃z̃ᵀ] of all rows that observe something, and
     `log_likelihood` the sum of log p over the observed entries.  `evidence` is Σ (log C_kk + m_k²/C_kk)
-    (K,), twice what the rows lose without a component, where loadings are uncertain, and zero elsewhere.
+    (K,), twice what the rows lose without a component, or a level.
     """
 
     second: Array
@@ -114,7 +114,7 @@ def posterior(rows: Observed, weights: Weights) -> Posterior:
     return Posterior(mean, covariance, log_determinant, seen[-1], projected)
 
 
-def _statistics(rows: Observed, weights: Weights, noise: Array, constants: Array, *, uncertain: bool) -> Entries:
+def _statistics(rows: Observed, weights: Weights, noise: Array, constants: Array) -> Entries:
     k, about = len(weights.single), posterior(rows, weights)
     first, second = triangle(k + 1)
     count = about.mean.shape[1]
@@ -130,8 +130,7 @@ def _statistics(rows: Observed, weights: Weights, noise: Array, constants: Array
     value += float(rows.spread(about.log_determinant).sum() - np.einsum("in,in->", about.projected, about.mean))
     something = rows.spread(about.entries) > 0.5
     latent = np.asarray(moments @ something.astype(np.float64))
-    evidence = _evidence(rows, about) if uncertain else np.zeros(k)
-    return Entries(seen, rows.weighted(joint), energy, latent, -0.5 * value, evidence)
+    return Entries(seen, rows.weighted(joint), energy, latent, -0.5 * value, _evidence(rows, about))
 
 
 def _evidence(rows: Observed, about: Posterior) -> Array:
@@ -145,14 +144,14 @@ def block_entries(block: Block, request: EntryRequest) -> Entries:
     features, noise, loadings = rows_of(block), request.noise, request.parameters.loadings
     width, k = loadings.shape
     size = (k + 1) * (k + 2) // 2
-    spread = request.parameters.loadings_covariance
-    weights, buffers = weights_of(loadings, noise, spread), Buffers.of(features, size)
+    weights = weights_of(loadings, noise, request.parameters.loadings_covariance)
+    buffers = Buffers.of(features, size)
     constants = LOG_2PI + np.log(noise) + request.parameters.uncertainty(noise)
     sums = np.zeros((size, width)), np.zeros((k + 1, width)), np.zeros(width), np.zeros(size)
     total = Entries(*sums, 0.0, np.zeros(k))
     for at in chunks(features, size):
         rows = request.observe(features[at], buffers)
-        total = add(total, _statistics(rows, weights, noise, constants, uncertain=spread is not None))
+        total = add(total, _statistics(rows, weights, noise, constants))
     return total
 
 

@@ -98,10 +98,9 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         cross[:, at] += expected.cross.T
         energy[at] += expected.energy
         value += expected.log_likelihood
-        if parameters.loadings_covariance is not None:
-            variance = np.diag(about.covariance)
-            explained = np.einsum("kj,jk->k", about.coefficients, expected.cross[:, :k])
-            evidence += count * np.log(variance) + explained / variance
+        variance = np.diag(about.covariance)
+        explained = np.einsum("kj,jk->k", about.coefficients, expected.cross[:, :k])
+        evidence += count * np.log(variance) + explained / variance
     return Entries(packed, cross, energy, latent, value, evidence)
 
 

@@ -38,7 +38,7 @@ from dlatent.gaussian.missing_entries.prior import (
 from dlatent.gaussian.missing_entries.row_effects import level_of, maximise_levels, others, with_level
 from dlatent.gaussian.specification import Parameters
 from dlatent.passes import Pass
-from dlatent.solvers.ascent import accelerate
+from dlatent.solvers.ascent import Climb, accelerate
 from dlatent.solvers.em import textbook_em
 from dlatent.solvers.missing.starts import EntryData
 from dlatent.solvers.solver import History, Report
@@ -58,6 +58,8 @@ class EntriesEM:
     """Iterations over the data: the history, and what the last pass said."""
 
     halvings = 0
+    level_worth = 0.0
+    """Twice what the objective is higher with the levels of the rows than without them."""
 
     def __init__(self, data: EntryData, task: Task, report: Report | None) -> None:
         self.data, self.units, self.task, self.specification = data, data.units, task, task.specification
@@ -80,6 +82,8 @@ class EntriesEM:
             entries = self.data.run(Pass(block_entries, request, name="entries"))
         else:
             entries = entries_of_patterns(self.data.patterns, request)
+        if self.specification.row_effects:
+            self.level_worth = float(entries.evidence[-1])
         image, value = self.judged(entries, point)
         self.last = point, (image, value + self.units.jacobian)
         return self.last[1]
@@ -104,6 +108,14 @@ class EntriesEM:
         objective there, and whether that is a maximum up to the tolerance."""
         if self.task.textbook:
             return textbook_em(self.step, start, self.task, self.history, lambda: self.surplus)
+        end = self._accelerated(start)
+        if self.specification.row_effects and end.converged and len(self.history) < self.task.max_iter:
+            self.step(end.point)  # another point may be the last that was looked at
+            if self.level_worth < 0.0:  # iterations would creep to a variance of zero
+                end = self._accelerated(with_level(others(end.point, self.specification), 0.0))
+        return end.point, end.value, end.converged
+
+    def _accelerated(self, start: Parameters) -> Climb[Parameters]:
         end = accelerate(
             self.step,
             start,
@@ -114,7 +126,7 @@ class EntriesEM:
             steer=self._steer,
         )
         self.history.end(end.value)
-        return end.point, end.value, end.converged
+        return end
 
     def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
         """Where to go from a point: to Anderson's combination where that leads up, else to its mirror image.
