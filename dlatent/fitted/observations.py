@@ -14,7 +14,8 @@ from dlatent.fitted.rows import dense_rows, without_own
 from dlatent.fitted.stored import attribute, stored
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.observations import OBSERVATION_MODELS
+from dlatent.gaussian.views import Parts, side_by_side
+from dlatent.observations import Likelihoods, observation_model
 from dlatent.observations.model import ObservationModel
 from dlatent.observations.posterior import Own, Posterior
 from dlatent.observations.statistics import Values, row_chunks
@@ -27,10 +28,10 @@ if TYPE_CHECKING:  # what rows on workers do not need
 
 @dataclass(frozen=True)
 class ObservationRows:
-    """Rows of a model whose entries have the distribution `likelihood`; `values`, as `missing`, are those that it
-    sees."""
+    """Rows of a model whose entries have the distribution `likelihood`, or those of views; `values`, as `missing`, are
+    those that it sees."""
 
-    likelihood: str
+    likelihood: Likelihoods
     parameters: Parameters
     specification: Specification
     values: str
@@ -44,7 +45,7 @@ class ObservationRows:
     @property
     def model(self) -> ObservationModel:
         """The distribution."""
-        return OBSERVATION_MODELS[self.likelihood]
+        return observation_model(self.likelihood)
 
     def _each(self, x: Features, function: Callable[[Posterior, Own, Array], Array], width: int) -> Array:
         """A function of the posteriors of rows, of what entries have beside z, and of which are seen: (n, width)."""
@@ -82,8 +83,12 @@ class ObservationRows:
     def imputed(self, x: Features, y: Array | None) -> Array:
         """The rows with the means of their missing entries."""
         rows, seen, _ = Values("nan", self.beside).of(x)
+        return np.where(seen > 0.0, rows, self.expected(x, y))
+
+    def expected(self, x: Features, y: Array | None) -> Array:
+        """The means of all entries given those that are observed, NaN where nothing is known of a feature."""
         means = self._around_holes(x, lambda about, *_: self.model.mean(about.e, self._spread(about)))
-        return np.where(seen > 0.0, rows, np.where(np.isnan(self.parameters.mean), np.nan, means))
+        return np.where(np.isnan(self.parameters.mean), np.nan, means)
 
     def imputed_variance(self, x: Features, y: Array | None) -> Array:
         """The variances of missing entries, 0 elsewhere."""
@@ -136,14 +141,15 @@ def _matrices(about: Posterior) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Entries of the distribution `likelihood`, of which `values`, as `missing`, are seen; where it has no noise the
-    noise variances of the model are 0.  `beside` are the names and columns of what stood beside them, and `effects`
-    (D, C) the coefficients of covariates.
+    """Entries of the distribution `likelihood`, or those of views, of which `values`, as `missing`, are seen; where it
+    has no noise the noise variances of the model are 0.  `beside` are the names and columns of what stood beside them,
+    and `effects` (D, C) the coefficients of covariates.
 
-    `size` (D,) is that of negative binomial entries, `degrees_of_freedom` that of Student's distribution.
+    `size` (D,) is that of negative binomial entries, `degrees_of_freedom` that of Student's distribution; of views
+    `size` has both.
     """
 
-    likelihood: str = attribute()
+    likelihood: Likelihoods = attribute()
     values: str = attribute()
     size: Array | None = stored("feature", default=None)
     degrees_of_freedom: float | None = attribute(default=None)
@@ -163,7 +169,7 @@ class Observed:
     @property
     def model(self) -> ObservationModel:
         """The distribution."""
-        return OBSERVATION_MODELS[self.likelihood]
+        return observation_model(self.likelihood)
 
     @property
     def shape(self) -> Array | None:
@@ -183,9 +189,26 @@ class Observed:
         """The distribution."""
         shape = {} if self.degrees_of_freedom is None else {"degrees_of_freedom": self.degrees_of_freedom}
         beside = {"beside": [name for name, _ in self.beside]} if self.beside else {}
-        return {"likelihood": self.likelihood, **shape, **beside}
+        named = self.likelihood
+        likelihood = named if isinstance(named, str) else ", ".join(name for name, _ in named)
+        return {"likelihood": likelihood, **shape, **beside}
 
 
-def entry_means(predictors: Array, likelihood: str) -> Array:
-    """The means of entries with these predictors."""
-    return OBSERVATION_MODELS[likelihood].mean(predictors, np.zeros(1))
+def of_views(
+    parts: Parts,
+    pattern: tuple[int, ...],
+    parameters: Parameters,
+    specification: Specification,
+    *,
+    rows: ObservationRows,
+    function: Callable[[ObservationRows, Features, Array | None], Array],
+    view: int | None = None,
+) -> Array:
+    """A function of rows (n, …), of the views of a pattern side by side; of values for each feature those of a view."""
+    values = function(rows, side_by_side(parts, pattern, specification.sizes), None)
+    return values if view is None else values[:, specification.slices[view]]
+
+
+def entry_means(predictors: Array, model: ObservationModel) -> Array:
+    """The means of entries of a distribution with these predictors."""
+    return model.mean(predictors, np.zeros(1))

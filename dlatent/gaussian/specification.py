@@ -34,13 +34,14 @@ def slices_of(sizes: Iterable[int]) -> tuple[slice, ...]:
 class View:
     """A block of `size` features with one noise variance, never below `floor`; with `shared` False each feature has a
     variance and a floor of its own (then `floor` is one number for all of them, or a tuple).  With `fixed` the noise
-    variance is the floor."""
+    variance is the floor.  `leveled`, whether levels of samples, where these have any, are in its features."""
 
     name: str
     size: int
     floor: float | tuple[float, ...] = 0.0
     shared: bool = True
     fixed: bool = False
+    leveled: bool = True
 
     @property
     def groups(self) -> int:
@@ -53,7 +54,7 @@ class Specification:
     """Views, the patterns of views that occur (each a tuple of view numbers), and the number of components.
 
     The stacked feature vector of the model has the views in order; `slices` says where each of them lies.  With
-    `row_effects` the last component has one loading for all features, a level of each sample.
+    `row_effects` the last component has one loading for all features of leveled views, a level of each sample.
     """
 
     views: tuple[View, ...]
@@ -75,6 +76,11 @@ class Specification:
     def floors(self) -> Array:
         """Floor of each noise variance."""
         return np.concatenate([np.broadcast_to(np.asarray(view.floor), view.groups) for view in self.views])
+
+    @property
+    def leveled(self) -> Array:
+        """1 for features that levels of samples move, 0 for others (D,)."""
+        return np.repeat([float(view.leveled) for view in self.views], self.sizes)
 
     @property
     def single(self) -> bool:

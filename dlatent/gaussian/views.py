@@ -8,8 +8,8 @@ views side by side; an `Arrangement` says which.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
@@ -114,6 +114,31 @@ def row_patterns(block: Block, patterns: Patterns) -> list[np.ndarray | None]:
         return [None]
     present = ~np.isnan(block.targets[:, 0])
     return [np.flatnonzero(present) if 1 in pattern else np.flatnonzero(~present) for pattern in patterns]
+
+
+def side_by_side(parts: Parts, pattern: tuple[int, ...], sizes: Sequence[int]) -> Array:
+    """Rows of views of these sizes (n, D), NaN where a sample lacks the view."""
+    bounds = np.cumsum([0, *sizes])
+    rows = np.full((parts[0].shape[0], bounds[-1]), np.nan)
+    for x, view in zip(parts, pattern, strict=True):
+        rows[:, bounds[view] : bounds[view + 1]] = x if isinstance(x, np.ndarray) else x.toarray()
+    return rows
+
+
+class JoinedRequest(NamedTuple):
+    """A function of blocks and its parameters, the patterns of the samples and how these are arranged."""
+
+    map: Callable[[Block, Any], Any]
+    parameters: Any
+    patterns: Patterns
+    arrangement: Arrangement
+
+
+def block_joined(block: Block, request: JoinedRequest) -> Any:
+    """A function of the rows of all views of a block side by side."""
+    pattern, parts = sorted_views(block, request.patterns, request.arrangement)
+    features = side_by_side(parts, pattern, request.arrangement.sizes)
+    return request.map(replace(block, features=features), request.parameters)
 
 
 F = TypeVar("F", bound=Features)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from dlatent.models.hyperparameters import (
     FactorSolver,
     GraphSolver,
     Head,
+    Likelihood,
     Scale,
     TargetType,
     ViewNoise,
@@ -27,6 +29,7 @@ from dlatent.models.hyperparameters import (
 from dlatent.models.inputs import Mask, Names, Pairing, Views, view_feature_names
 from dlatent.models.linear import NUMBER
 from dlatent.models.model import Model
+from dlatent.models.observations import VIEW_LEVELS, VIEW_LIKELIHOODS, check_view_likelihoods
 from dlatent.models.table import encoded_targets
 from dlatent.models.task import FitTask
 from dlatent.models.views import (
@@ -98,8 +101,8 @@ class JointModel(Model[JointGaussian]):
 
     @property
     def n_components_(self) -> int:
-        """int: K."""
-        return len(self._model.component)
+        """int: K, without the level of samples."""
+        return len(self._model.component) - int(self._model.row_effects)
 
     @property
     def view_names_(self) -> tuple[str, ...]:
@@ -109,7 +112,7 @@ class JointModel(Model[JointGaussian]):
     @property
     def components_(self) -> dict[str, Array]:
         """dict of ndarray of shape (n_components, n_features of the view): For each view W_vᵀ, loadings in units of its
-        features."""
+        features; where samples have a level its loadings are the last."""
         cuts = zip(view_names(self), self._model.specification.slices, strict=False)
         return {name: self._model.loadings[at].T for name, at in cuts}
 
@@ -121,15 +124,16 @@ class JointModel(Model[JointGaussian]):
 
     @property
     def noise_variance_(self) -> dict[str, float]:
-        """dict of float: For each view σ_v², in squared units of its features."""
+        """dict of float: For each view σ_v², in squared units of its features; 0 where its `likelihood` has none."""
         return self._by_view(self._model.noise.variance)
 
     @property
     def explained_variance_ratio_(self) -> dict[str, Array]:
         """dict of ndarray of shape (n_components,): For each view the share of its variance that each component
         explains: Σ_d W_dk² of the fitted loadings over the total variance of the samples that have the view.  What is
-        left to 1 is noise."""
-        return dict(zip(self.view_names_, self._model.explained, strict=False))
+        left to 1 is noise.  Of entries without noise (`likelihood`) it is the variance of their predictors, and what is
+        left to 1 their level."""
+        return dict(zip(self.view_names_, self._model.explained[:, : self.n_components_], strict=False))
 
     @property
     def at_floor_(self) -> dict[str, bool]:
@@ -190,8 +194,10 @@ class CorrespondencePPCA(JointModel):
         ),
         default="ml",
     )
+    likelihood: Likelihood | Mapping[str, Likelihood] = parameter(VIEW_LIKELIHOODS, default="normal")
+    row_effects: bool | Literal["auto"] = parameter(VIEW_LEVELS, default="auto")
 
-    _rules = (check_noise,)
+    _rules = (check_noise, check_view_likelihoods)
 
     def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> FitTask:
         return view_task(self, samples_to_fit(self, X, correspondence, on), fixed=self.noise == "zero")
@@ -232,13 +238,18 @@ class CorrespondenceFactorAnalysis(JointModel):
         default="auto",
     )
     noise_floor: float = parameter(default=0.0, text=NOISE_FLOOR)
+    likelihood: Likelihood | Mapping[str, Likelihood] = parameter(VIEW_LIKELIHOODS, default="normal")
+    row_effects: bool | Literal["auto"] = parameter(VIEW_LEVELS, default="auto")
+
+    _rules = (check_view_likelihoods,)
 
     def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> FitTask:
         return view_task(self, samples_to_fit(self, X, correspondence, on), shared=False)
 
     @property
     def noise_variance_(self) -> dict[str, Array]:  # type: ignore[override]
-        """dict of ndarray of shape (n_features of the view,): For each view ψ, in squared units of its features."""
+        """dict of ndarray of shape (n_features of the view,): For each view ψ, in squared units of its features; 0
+        where its `likelihood` has none."""
         return self._by_view(self._model.noise.variance)
 
     @property

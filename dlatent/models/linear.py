@@ -88,7 +88,7 @@ def inverse_transform(self: Model[Linear], Z: ScoresLike) -> npt.NDArray[Any] | 
     if not getattr(self, "whiten", True):
         loadings = loadings / np.where(fitted.lengths > 0.0, fitted.lengths, np.inf)
     entries = fitted.entries
-    means = np.asarray if entries is None else partial(entry_means, likelihood=entries.likelihood)
+    means = np.asarray if entries is None else partial(entry_means, model=entries.model)
     return over_features(expected(scores, loadings, fitted.mean, means), fitted.labels.known, Z)
 
 

@@ -135,11 +135,17 @@ def posteriors(model: Model[Linear], X: Data, targets: Array | None, run: RowsRu
             model, X, function(rows.covariances), "covariance", "entry", np.arange(k**2), run=run, targets=targets,
             **more,
         )  # fmt: skip
-        covariances = np.asarray(each).reshape(*scores.shape[:-1], k, k)
-        square: tuple[Any, ...] = (*scores.dims[:-1], "component", "component_2")
-        return xr.Dataset({"scores": scores, "covariance": (square, turned(covariances, axes))})
+        return posterior_of_each(scores, np.asarray(each), axes)
     pattern = np.zeros(1) if targets is None else np.isnan(targets[:, 0])
     return posterior_dataset(scores, turned(np.stack(shared), axes), pattern.astype(np.int64))
+
+
+def posterior_of_each(scores: xr.DataArray, covariances: Array, axes: Array | None = None) -> xr.Dataset:
+    """Scores and posterior covariances as a Dataset, where each sample has its own (n, K²)."""
+    k = scores.shape[-1]
+    square: tuple[Any, ...] = (*scores.dims[:-1], "component", "component_2")
+    each = turned(covariances.reshape(*scores.shape[:-1], k, k), axes)
+    return xr.Dataset({"scores": scores, "covariance": (square, each)})
 
 
 def turned(covariances: Array, axes: Array | None) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -12,10 +11,12 @@ from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import feature_axis, spread, units
+from dlatent.fitted.observations import ObservationRows
 from dlatent.gaussian.missing_entries.incomplete import views_imputed
 from dlatent.models.inputs import Names, Pairing, Rows, Views
 from dlatent.models.joint_views import named, without_labels
 from dlatent.models.labelled import unwrap, wrap_rows
+from dlatent.models.observations import of_samples
 from dlatent.models.views import (
     Joint,
     JointSamples,
@@ -98,17 +99,10 @@ def _filled(model: Joint, samples: JointSamples, client: Where, *, every_view: b
     values = {name: np.empty((count, sizes[number_of(model, name)])) for name, count in counts.items()}
 
     def take(lines: Table, rows: Array) -> None:
-        if every_view:
-            for name, all_rows in values.items():
-                all_rows[lines] = rows[:, slices[number_of(model, name)]]
-            return
-        start = 0
-        for at, name in enumerate(sources):
-            if table[lines[0], at] >= 0 and name in values:
-                width = values[name].shape[1]
-                values[name][table[lines, at]] = rows[:, start : start + width]
-                start += width
+        places = {name: table[lines, at] for at, name in enumerate(sources)}
+        for name, filled in values.items():
+            if every_view or places[name][0] >= 0:
+                filled[lines if every_view else places[name]] = rows[:, slices[number_of(model, name)]]
 
-    function: Any = partial(views_imputed, every=every_view)
-    deliver(model, samples, function, client, take, holes=True)
+    deliver(model, samples, of_samples(model, views_imputed, ObservationRows.imputed), client, take, holes=True)
     return values

@@ -13,8 +13,10 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.fitted.grid import feature_axis, over_features
+from dlatent.fitted.observations import ObservationRows, entry_means
 from dlatent.gaussian.expectation import pattern_projection
 from dlatent.gaussian.likelihood import (
+    PartsFunction,
     joint_log_likelihoods,
     joint_predictions,
     joint_scores,
@@ -26,8 +28,10 @@ from dlatent.models.callbacks import Callback
 from dlatent.models.inputs import Data, Names, Pairing, PathLike, Rows, ScoresLike, Seed, TargetsLike, Views
 from dlatent.models.linear import covariance_of, drawn, expected, latent
 from dlatent.models.map_rows import RowsRun
-from dlatent.models.row_methods import posterior_dataset
+from dlatent.models.observations import fitted_likelihoods, of_samples, require_normal
+from dlatent.models.row_methods import labelled_scores, posterior_dataset, posterior_of_each
 from dlatent.models.views import Joint, JointSamples, Targets, mapped, new_samples, number_of, sets_of, view_names
+from dlatent.observations import OBSERVATION_MODELS
 from dlatent.solvers.plan import Plan
 
 M = TypeVar("M", bound=Joint)
@@ -113,7 +117,8 @@ def transform(
         For other features or unknown views, for labels that the model does not know, and as in `fit`.
     """
     samples, run = new_samples(self, views, correspondence, on, y), RowsRun(out, overwrite, resume, client)
-    return mapped(self, samples, joint_scores, "scores", "component", self._model.component, run=run)
+    scores = of_samples(self, joint_scores, ObservationRows.scores)
+    return mapped(self, samples, scores, "scores", "component", self._model.component, run=run)
 
 
 def posterior(
@@ -138,9 +143,12 @@ def posterior(
         which with `y` has a column "targets".
     """
     fitted, samples = self._model, new_samples(self, views, correspondence, on, y)
-    scores: Any = mapped(
-        self, samples, joint_scores, "scores", "component", fitted.component, run=RowsRun(client=client)
-    )
+    function, run = of_samples(self, joint_scores, ObservationRows.scores), RowsRun(client=client)
+    scores: Any = mapped(self, samples, function, "scores", "component", fitted.component, run=run)
+    if fitted.entries is not None:
+        function, entries = of_samples(self, joint_scores, ObservationRows.covariances), np.arange(scores.shape[1] ** 2)
+        each = mapped(self, samples, function, "covariance", "entry", entries, run=run)
+        return posterior_of_each(labelled_scores(scores), np.asarray(each))
     if isinstance(samples, JointSamples):
         sets, patterns, pattern = sets_of(self, samples)
     else:
@@ -167,10 +175,12 @@ def score_samples(
     -------
     array of shape (n_samples,)
         In nats, the targets on their rank; for one view without `y` in the kind of its data, else a DataArray (sample)
-        in the order of `transform`.
+        in the order of `transform`.  Of another `likelihood` than "normal" it is a lower bound, that which the fit
+        maximises.
     """
     samples = new_samples(self, views, correspondence, on, y)
-    return cast(Rows, mapped(self, samples, joint_log_likelihoods, "log_likelihood", run=RowsRun(client=client)))
+    density = of_samples(self, joint_log_likelihoods, ObservationRows.log_density)
+    return cast(Rows, mapped(self, samples, density, "log_likelihood", run=RowsRun(client=client)))
 
 
 def score(
@@ -213,6 +223,8 @@ def reconstruct(
 
     .. math:: x_w \mid x_v \sim N\left(\mu_w + W_w E[z \mid x_v],\; W_w M_v^{-1} W_w^\top + \Psi_w\right)
 
+    With another `likelihood` in some view it is E[x_w given x_v] by the model, whose variance each sample has its own.
+
     Parameters
     ----------
     data : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features of from_view)
@@ -232,12 +244,13 @@ def reconstruct(
     Raises
     ------
     DataError
-        For unknown views, and as in PPCA.transform.
+        For unknown views, for a variance where entries are not normal, and as in PPCA.transform.
     """
     fitted, number, run = self._model, number_of(self, to_view), RowsRun(out, overwrite, resume, client)
     axis = feature_axis(fitted.labels.views[to_view], fitted.view_sizes[number])
     head = fitted.head_of(number_of(self, from_view), number)
-    function = partial(joint_predictions, other=number) if head is None else partial(expected_by, head=head)
+    usual: PartsFunction = partial(joint_predictions, other=number) if head is None else partial(expected_by, head=head)
+    function = of_samples(self, usual, ObservationRows.expected, number)
     mean = mapped(self, (from_view, data), function, "reconstructed", run=run, **axis)
     return (mean, predictive_variance(self, from_view, to_view)) if return_variance else mean
 
@@ -265,6 +278,7 @@ def predictive_variance(self: Joint, from_view: str, to_view: str) -> Array:
     DataError
         For unknown views.
     """
+    require_normal(self, "the variance of a view, the same for all samples,")
     fitted, number = self._model, number_of(self, from_view)
     head = fitted.head_of(number, number_of(self, to_view))
     if head is not None:
@@ -285,7 +299,8 @@ def inverse_transform(self: Joint, Z: ScoresLike, view: str) -> npt.NDArray[Any]
     Returns
     -------
     array of shape (n_samples, n_features of the view)
-        In units of the features; over their dimensions as in PPCA.inverse_transform.
+        In units of the features, of another `likelihood` the means of entries about W_v z + μ_v; over their dimensions
+        as in PPCA.inverse_transform.
 
     Raises
     ------
@@ -294,11 +309,13 @@ def inverse_transform(self: Joint, Z: ScoresLike, view: str) -> npt.NDArray[Any]
     """
     fitted, number = self._model, number_of(self, view)
     at, scores = fitted.specification.slices[number], latent(self, Z, fitted.component, lazy=True)
-    return over_features(expected(scores, fitted.loadings[at], fitted.mean[at]), fitted.labels.views[view], Z)
+    means = partial(entry_means, model=OBSERVATION_MODELS[fitted_likelihoods(fitted)[view]])
+    return over_features(expected(scores, fitted.loadings[at], fitted.mean[at], means), fitted.labels.views[view], Z)
 
 
 def sample(self: Joint, n_samples: int = 1, *, random_state: Seed = None) -> dict[str, npt.NDArray[np.float64]]:
-    """Draw samples that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v.
+    """Draw samples that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v, or entries of the `likelihood` about
+    W_v z + μ_v.
 
     Returns
     -------
@@ -325,6 +342,7 @@ def get_covariance(self: Joint, view: str, other: str | None = None) -> Array:
     ndarray of shape (n_features of the view, n_features of the other or of the view)
         In squared units of the features.
     """
+    require_normal(self, "the covariance of the features")
     slices = self._model.specification.slices
     left = slices[number_of(self, view)]
     return covariance_of(self._model, left, None if other is None else slices[number_of(self, other)])

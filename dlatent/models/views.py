@@ -36,6 +36,7 @@ from dlatent.models.joint_views import joined_rows, named, without_labels
 from dlatent.models.labelled import open_input
 from dlatent.models.map_rows import RowsRun, map_rows
 from dlatent.models.model import Model
+from dlatent.models.observations import fitted_likelihoods, view_likelihoods, with_view_likelihoods
 from dlatent.models.table import MOST, table_fields, task_of
 from dlatent.models.task import FitTask
 from dlatent.passes import Pass, Run
@@ -114,7 +115,8 @@ def view_task(
     Parameters: `shared`, whether the features of a view share a noise variance; `fixed`, whether it is the floor.
     """
     names = [name for name in samples.sources if targets is None or name != TARGETS]
-    source = joint(*samples, refuse_zero_rows=names if model.zero_rows == "raise" else ())
+    refused, likelihoods = names if model.zero_rows == "raise" else (), view_likelihoods(model, names)
+    source = joint(*samples, refuse_zero_rows=refused, likelihoods=likelihoods)
     views = tuple(View(name, view.shape[1], shared=shared, fixed=fixed) for name, view in source.views.items())
     rule = "auto" if model.n_components == "auto" else None
     k = min(MOST, source.shape[0] - 1, sum(source.sizes) - 1) if rule else int(model.n_components)
@@ -122,7 +124,7 @@ def view_task(
     about, patterns = arrangement(source, range(len(views)), source.sizes), source.patterns
     largest = max(block.nbytes for view in (source, *source.views.values()) for block in view.blocks)
     task = task_of(model, source, specification, fitted_views, rule)
-    return replace(
+    task = replace(
         task,
         data=replace(task.data, largest_block=largest),
         targets=targets,
@@ -135,6 +137,7 @@ def view_task(
         head=model.head,
         learned=partial(with_view_heads, arrangement=about, views=len(names)) if model.head == "auto" else None,
     )
+    return with_view_likelihoods(task, model, likelihoods)
 
 
 def initial_means(session: Session, observed: bool) -> Array:
@@ -244,6 +247,7 @@ def known_view(model: Joint, view: str) -> KnownFeatures:
     """Return the requirements on new data of a view."""
     width, labels = model._model.view_sizes[number_of(model, view)], model._model.labels.views[view]
     known = KnownFeatures(type(model).__name__, width, labels.features, view, grid=labels.grid, layer=labels.layer)
+    known = replace(known, likelihood=fitted_likelihoods(model._model)[view])
     return replace(known, place=model._fitted().place, genotypes=getattr(model, "scale", None) == "patterson")
 
 
@@ -307,7 +311,8 @@ def deliver(
     """Give `take` the results of a function of joint samples, some at a time that have the same views, with the numbers
     of the samples; with `holes` entries may be missing."""
     sources, table = samples
-    fitted, numbers, source = model._model, _numbers(model, samples), joint(sources, table, holes=holes)
+    fitted, numbers = model._model, _numbers(model, samples)
+    source = joint(sources, table, holes=holes, likelihoods=fitted_likelihoods(fitted))
     about = arrangement(source, numbers, fitted.specification.sizes)
     patterns = tuple(tuple(numbers[view] for view in pattern) for pattern in source.patterns)
     request = JointRequest(function, fitted.parameters, fitted.specification, patterns, about)

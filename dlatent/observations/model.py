@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,9 @@ import numpy.typing as npt
 from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters, Specification
 from dlatent.observations.posterior import Own, Posterior, Terms, expectation
+
+Parts: TypeAlias = "tuple[tuple[ObservationModel, slice], ...]"
+"""Distributions of entries, and which features are theirs."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class ObservationModel:
     shapes: ClassVar[str] = "none"
     range: ClassVar[tuple[float, float]] = (0.0, 0.0)
 
+    def parts(self, features: int) -> Parts:
+        """The distributions of so many features: this one of all, unless views have others."""
+        return ((self, slice(0, features)),)
+
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
         """Slopes and precisions of entries x (n, D) whose predictors have means e and variances v."""
         raise NotImplementedError
@@ -50,7 +57,11 @@ class ObservationModel:
 
     def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
         """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries."""
-        return expectation(self, x, seen, parameters, own)
+        return expectation(self, x, seen, parameters, own, self.starts(own))
+
+    def starts(self, own: Own) -> list[Array | None]:
+        """Where maxima of the bound are looked for: weights of the entries (D,), or None for the mean 0."""
+        return [None]
 
     def allowed(self, x: Array) -> npt.NDArray[np.bool_]:
         """Whether each value may be an entry."""

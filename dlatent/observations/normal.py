@@ -42,6 +42,14 @@ class Normal(ObservationModel):
         terms = Terms(p * left, p)
         return Posterior(mean, covariance, e + parameters.mean, v, terms, -0.5 * (energy + volume))
 
+    def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
+        """(x − e)/ψ and 1/ψ."""
+        return Terms((x - e) / own.noise, np.broadcast_to((1.0 / own.noise).astype(v.dtype), x.shape))
+
+    def bound(self, x: Array, e: Array, v: Array, own: Own, terms: Terms) -> Array:
+        """log N(x; e, ψ) − v/2ψ."""
+        return np.asarray(-0.5 * (LOG_2PI + np.log(own.noise) + ((x - e) ** 2 + v) / own.noise))
+
     def noise_sums(self, terms: Terms, x: Array, e: Array, v: Array, seen: Array, own: Own) -> Array:
         """Σ p²((x − e)² + v − s²), Σ p², and ∂B/∂log ψ, sums over the rows (3, D)."""
         square, left = terms.precision * terms.precision, x - e

@@ -43,6 +43,10 @@ class Terms(NamedTuple):
     slope: Array
     precision: Array
 
+    def of(self, features: slice) -> Terms:
+        """Those of some features."""
+        return Terms(self.slope[:, features], self.precision[:, features])
+
 
 class Own(NamedTuple):
     """What a model has beside the linear predictor: noise variances ψ (D,), parameters of shape, (D,), (1,) or None,

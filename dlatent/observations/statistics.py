@@ -205,9 +205,10 @@ def maximise_observations(
     expand: bool = True,
 ) -> Parameters:
     """M-step: an increment of each feature's loadings and mean, and what else the model has.  With `expand`, PX-EM."""
-    level, rest = (
-        (level_of(parameters), others(parameters, specification)) if specification.row_effects else (0.0, parameters)
-    )
+    level: Array | float = 0.0
+    if specification.row_effects:
+        level = level_of(parameters) * specification.leveled
+    rest = others(parameters, specification)
     after = len(sums.entries.cross) - parameters.loadings.shape[1]
     entries = without_level(sums.entries, level, after) if specification.row_effects else sums.entries
     k, size = rest.loadings.shape[1], len(entries.cross)
@@ -311,11 +312,16 @@ def block_rows(block: Block, request: RowsRequest) -> Array:
     return rows
 
 
+def not_allowed(model: ObservationModel, x: Features) -> BadEntry | None:
+    """The first value of some rows that the model has not; NaN is none."""
+    entries: Any = x.data if isinstance(x, sp.csr_array) else x
+    return BadEntry.of(x, ~(model.allowed(entries) | np.isnan(entries)))
+
+
 def require_allowed(model: ObservationModel, x: Features, start: int | None, chunk: int = 0) -> None:
     """Refuse values that the model has not, in rows that begin at row `start` of the data, or in `chunk` where nobody
     knows.  Errors: DataError naming row and column."""
-    entries: Any = x.data if isinstance(x, sp.csr_array) else x
-    bad = BadEntry.of(x, ~(model.allowed(entries) | np.isnan(entries)))
+    bad = not_allowed(model, x)
     if bad is not None:
         raise DataError(
             f"{bad.place(start, chunk)}, column {bad.column} is {bad.value:g}, and {bad.counted(start, x.shape[0])} "

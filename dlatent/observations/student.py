@@ -14,9 +14,8 @@ import numpy as np
 from scipy.special import digamma, gammaln, polygamma
 
 from dlatent.arrays import Array
-from dlatent.gaussian.specification import Parameters
 from dlatent.observations.model import ObservationModel
-from dlatent.observations.posterior import Own, Posterior, Terms, expectation
+from dlatent.observations.posterior import Own, Posterior, Terms
 
 FIRST = 4.0
 """Degrees of freedom of a start."""
@@ -62,9 +61,9 @@ class Student(ObservationModel):
         distance = ((x - about.e) ** 2 + about.v) / own.noise
         return np.stack([(seen * each).sum(axis=0) for each in by_freedom(nu, 1.0, distance)])
 
-    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
-        """The best of some maxima of the bound: from the prior, and from posteriors with fewer and fewer outliers."""
-        return expectation(self, x, seen, parameters, own, [weight / own.noise for weight in WEIGHTS])
+    def starts(self, own: Own) -> list[Array | None]:
+        """From the prior, and from posteriors with fewer and fewer outliers."""
+        return [weight / own.noise for weight in WEIGHTS]
 
     def first_shape(self, features: int) -> Array:
         """Four degrees of freedom."""

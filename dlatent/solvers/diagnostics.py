@@ -253,7 +253,7 @@ def _exaggerations(parameters: Parameters, specification: Specification, varianc
     Samples that have every view are many numbers each, and where they are few a component may be for them alone: it
     is next to nothing in one view, and what it is in another only they say.
     """
-    if len(specification.patterns) == 1 or specification.fixed:
+    if len(specification.patterns) == 1:
         return []
     said, groups = list[str](), np.array(specification.group_sizes)
     per_feature = (parameters.loadings**2).sum(axis=1) + specification.per_feature(parameters.noise_variance)
@@ -261,7 +261,7 @@ def _exaggerations(parameters: Parameters, specification: Specification, varianc
     for number, (view, at, noise) in enumerate(views):
         given = per_feature[at].sum() + beyond[number] * parameters.noise_variance[noise][0]
         ratio = float(given / ((groups[noise] + beyond[number]) @ variances[noise]))
-        if (number,) in specification.patterns and ratio > EXAGGERATED:
+        if (number,) in specification.patterns and not view.fixed and ratio > EXAGGERATED:
             said.append(
                 f"misfit: the model gives the {view.name} {ratio:.3g} times the variance that the data have, so that "
                 "reconstructions will exaggerate; give more samples that have every view (that correspond, or are "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg as la
 
 from dlatent.arrays import Array
@@ -15,7 +16,8 @@ from dlatent.gaussian.dimension import above_flips
 from dlatent.gaussian.missing_entries.entries import EntrySums
 from dlatent.gaussian.missing_entries.row_effects import SMALLEST_LEVEL, with_level
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.observations import OBSERVATION_MODELS
+from dlatent.gaussian.views import Arrangement, JoinedRequest, Patterns, block_joined
+from dlatent.observations import Likelihoods, observation_model
 from dlatent.observations.model import ObservationModel
 from dlatent.observations.statistics import (
     FirstRequest,
@@ -47,6 +49,7 @@ from dlatent.solvers.plan import Plan
 from dlatent.solvers.solver import Report, Solution, Solver, by_name
 from dlatent.solvers.task import Family, Task
 
+S = TypeVar("S")
 PASSES, STEPS = 30, 3
 """Passes of a fit, and steps of a row in a pass, about, of which most are in single precision."""
 SAMPLE = 2**21
@@ -59,12 +62,12 @@ NO_NOISE = 1e-6
 
 @dataclass(frozen=True)
 class Observations(Family):
-    """Entries of the distribution `likelihood`; `values`, as the hyperparameter `missing`, are those that it sees, and
-    `beside` the names and columns of what stands beside the features; `chosen`, whether the number of components is
-    chosen, up to that of the model."""
+    """Entries of the distribution `likelihood`, or of those of views; `values`, as the hyperparameter `missing`, are
+    those that it sees, and `beside` the names and columns of what stands beside the features; `chosen`, whether the
+    number of components is chosen, up to that of the model."""
 
     name, why = "likelihood", "entries are not those of a normal distribution alone"
-    likelihood: str
+    likelihood: Likelihoods
     values: str
     beside: tuple[tuple[str, int], ...] = ()
     chosen: bool = False
@@ -72,7 +75,7 @@ class Observations(Family):
     @property
     def model(self) -> ObservationModel:
         """The distribution."""
-        return OBSERVATION_MODELS[self.likelihood]
+        return observation_model(self.likelihood)
 
     @property
     def covariates(self) -> int:
@@ -84,7 +87,7 @@ class ObservationSolver(Solver):
     """About thirty passes, D · K² numbers."""
 
     name, observed, most = "accelerated_em", True, 300
-    serves = frozenset({Observations.name, "missing", "own noise"})
+    serves = frozenset({Observations.name, "missing", "own noise", "views"})
     needs, lacking = frozenset({Observations.name}), "entries are those of a normal distribution"
 
     def plan(self, task: Task, machine: Resources) -> Plan:
@@ -104,13 +107,12 @@ class ObservationSolver(Solver):
         """A maximum of the bound."""
         family, specification = Observations.of(task), task.specification
         model, values = family.model, Values(family.values, family.beside)
+        if task.arrangement is not None:
+            run = _side_by_side(run, specification.patterns, task.arrangement)
         sums: EntrySums = run(
             Pass(block_first_sums, FirstRequest(model, values, shift, task.refuse_zero_rows), name="sums")
         )
-        if model.noise:
-            units, floors = units_of(sums, task, shift)
-        else:
-            units, floors = _plain_units(sums), specification.floors
+        units, floors = _units(model, sums, task, shift)
         scaled = specification.with_floors(floors)
         samples = int(sums.samples)
         few = max(min(samples, SAMPLE // len(shift)), 1)
@@ -124,10 +126,9 @@ class ObservationSolver(Solver):
         best, _, converged = em.climb(start)
         in_data_units = values.of_covariates(units.in_data_units(best, specification))
         floored = specification.with_floors(floors * units.scale[specification.group_starts] ** 2)
-        variances = units.variances
-        if not model.noise:  # that of the predictors
-            variances = specification.per_group((best.loadings**2).sum(axis=1)) / specification.group_sizes
-        counts = [sums.samples]
+        predictors = specification.per_group((best.loadings**2).sum(axis=1)) / specification.group_sizes
+        variances = np.where(noisy_groups(model, specification), units.variances, predictors)
+        counts = [sums.samples] if task.arrangement is None else np.diff(task.arrangement.bounds)
         solution = make_solution(in_data_units, floored, em.history, task, variances, counts, converged=converged)
         advice = solution.advice
         if "uncertainty" in dict(family.beside):
@@ -136,7 +137,7 @@ class ObservationSolver(Solver):
             solution,
             parameters=canonical(in_data_units, floored),
             samples=samples,
-            view_samples=(int(sums.samples - sums.empty),),
+            view_samples=solution.view_samples if task.arrangement else (int(sums.samples - sums.empty),),
             advice=advice + unseen(sums, in_data_units.mean),
             known=sums.counts,
         )
@@ -184,12 +185,41 @@ def _beside_error_bars(advice: tuple[str, ...], noise: Array, variances: Array) 
     )
 
 
-def _plain_units(sums: EntrySums) -> Units:
-    """Units of entries that have none.  Errors: DataError where all are missing."""
+def _side_by_side(run: Run, patterns: Patterns, arrangement: Arrangement) -> Run:
+    """Run passes over the rows of all views side by side."""
+
+    def joined(pass_: Pass[Any, S], /) -> S:
+        request = JoinedRequest(pass_.map, pass_.parameters, patterns, arrangement)
+        return run(replace(pass_, map=block_joined, parameters=request))
+
+    return joined
+
+
+def noisy_groups(model: ObservationModel, specification: Specification) -> npt.NDArray[np.bool_]:
+    """Whether each noise variance (groups,) is one of the model."""
+    noisy = np.zeros(len(specification.group_sizes), dtype=np.bool_)
+    for (each, _), at in zip(model.parts(sum(specification.sizes)), specification.noise_slices, strict=True):
+        noisy[at] = each.noise
+    return noisy
+
+
+def _units(model: ObservationModel, sums: EntrySums, task: Task, shift: Array) -> tuple[Units, Array]:
+    """The units of the fit, and the noise floors in them; entries without noise have none.
+
+    Errors: DataError where all are missing.
+    """
+    specification = task.specification
+    noisy = noisy_groups(model, specification)
+    if noisy.any():
+        units, floors = units_of(sums, task, shift)
+        features = np.repeat(noisy, specification.group_sizes)
+        scale, spread = (np.where(features, each, 1.0) for each in (units.scale, units.spread))
+        units = Units(np.where(features, units.shift, 0.0), scale, units.counts, spread, units.variances)
+        return units, np.where(noisy, floors, specification.floors)
     if not sums.counts.any():
         raise DataError("no entry is observed: all are missing")
     zero, one = np.zeros(len(sums.counts)), np.ones(len(sums.counts))
-    return Units(zero, one, sums.counts, one, np.ones(1))
+    return Units(zero, one, sums.counts, one, np.ones(len(noisy))), specification.floors
 
 
 def _start(
@@ -207,16 +237,19 @@ def _start(
     rows = np.where(seen > 0.0, (x - units.shift) / units.scale, np.nan)
     free, width = specification.n_components - int(specification.row_effects), rows.shape[1]
     offset = np.asarray(side.offset)
-    if model.noise:
-        working, centre = model.working(rows - offset / units.scale, np.zeros(width))
-        working = working / (1.0 + side.known / units.scale**2)
-    else:
-        total, counts = sums.total, sums.counts
+    starts = []
+    for each, at in model.parts(width):
+        if each.noise:
+            usual, middle = each.working(rows[:, at] - offset / units.scale[at], np.zeros(at.stop - at.start))
+            starts.append((usual / (1.0 + side.known / units.scale[at] ** 2), middle))
+            continue
+        total, counts = sums.total[at], sums.counts[at]
         if offset.any():
             rows = rows / np.exp(offset - offset.mean())
             total, counts = np.nansum(rows, axis=0), (~np.isnan(rows)).sum(axis=0)
-        working, centre = model.working(rows, (total + 0.5) / (counts + 1.0))
-        centre = centre - offset.mean()
+        usual, middle = each.working(rows[:, at], (total + 0.5) / (counts + 1.0))
+        starts.append((usual, middle - offset.mean()))
+    working, centre = (np.concatenate(parts, axis=-1) for parts in zip(*starts, strict=True))
     working, effects = np.nan_to_num(working), None
     if side.covariates is not None:
         effects = la.lstsq(side.covariates, working)[0].T
@@ -228,12 +261,12 @@ def _start(
     rest = energies[k:].sum() / max(width - k, 1)
     loadings = 1e-3 * np.random.default_rng(random_state).standard_normal((width, free))
     loadings[:, :k] += axes[:k].T * np.sqrt(np.maximum(energies[:k] - rest, LEAST * energies[0]))
-    noise = np.asarray(specification.floors, dtype=np.float64)
-    if model.noise:
-        left = np.maximum((working**2).mean(axis=0) - (loadings**2).sum(axis=1), START_FLOOR)
-        noise = np.maximum(specification.per_group(left) / specification.group_sizes, noise)
+    left = np.maximum((working**2).mean(axis=0) - (loadings**2).sum(axis=1), START_FLOOR)
+    noise = np.maximum(specification.per_group(left) / specification.group_sizes, specification.floors)
+    noise = np.where(noisy_groups(model, specification), noise, specification.floors)
     start = Parameters(loadings, centre, noise, shape=model.first_shape(width), effects=effects)
     if not specification.row_effects:
         return start
-    level = np.log(np.nansum(rows, axis=1) + 0.5).std()
-    return with_level(start, max(float(level), SMALLEST_LEVEL))
+    leveled = rows[:, specification.leveled > 0.0]
+    level = np.log(np.nansum(leveled, axis=1) + 0.5)[~np.isnan(leveled).all(axis=1)].std()
+    return with_level(start, max(float(level), SMALLEST_LEVEL) * specification.leveled)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
@@ -21,6 +22,8 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, BlockSource, DataSource, Features
 from dlatent.errors import DataError
 from dlatent.gaussian.views import empty_rows, first_bad_entry
+from dlatent.observations import OBSERVATION_MODELS
+from dlatent.observations.statistics import not_allowed
 from dlatent.operators.sparse import stacked
 from dlatent.stores.partition import wanted_bytes
 from dlatent.stores.places import read_places
@@ -29,6 +32,8 @@ from dlatent.stores.rows import ArrayRows, Rows, divided_rows
 Table = npt.NDArray[np.int64]
 """Rows of each view (samples, views), −1 where a sample lacks the view."""
 
+NORMAL: Mapping[str, str] = MappingProxyType({})
+"""Likelihoods of views whose entries are all normal."""
 MANY_REREADS = 4.0
 """Blocks loaded in a pass for each one that there is, above which the plan tells of it."""
 
@@ -43,14 +48,15 @@ class RowPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class ViewRows:
-    """Rows of a view, in any order: the pieces that they come in."""
+    """Rows of a view, in any order: the pieces that they come in, and the distribution of their entries."""
 
     name: str
     rows: Table = field(repr=False)
     pieces: tuple[RowPiece, ...]
+    likelihood: str = "normal"
 
     @classmethod
-    def of(cls, name: str, source: DataSource, rows: Table) -> ViewRows:
+    def of(cls, name: str, source: DataSource, rows: Table, likelihood: str = "normal") -> ViewRows:
         """Rows of a view in the order given, as pieces of its blocks."""
         starts = np.array([block.start for block in source.blocks])
         holder = np.searchsorted(starts, rows, side="right") - 1
@@ -58,7 +64,7 @@ class ViewRows:
         for number in np.unique(holder).tolist():
             places, block = np.flatnonzero(holder == number), source.blocks[number]
             pieces.append(RowPiece(block, rows[places] - block.start, places))
-        return cls(name, rows, tuple(pieces))
+        return cls(name, rows, tuple(pieces), likelihood)
 
     def put_together(self, blocks: Iterable[Features]) -> Features:
         """The rows from the blocks of the view that hold them, of which one at a time is needed."""
@@ -163,6 +169,15 @@ def _check(view: ViewRows, x: Features, *, zero_rows: bool, holes: bool) -> None
             column=bad.column,
             view=view.name,
         )
+    model = OBSERVATION_MODELS[view.likelihood]
+    bad = None if view.likelihood == "normal" else not_allowed(model, x)
+    if bad is not None:
+        raise DataError(
+            f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value:g}, and not "
+            f"{model.values}, as its likelihood {model.name!r} asks for; correct it, or take another likelihood",
+            column=bad.column,
+            view=view.name,
+        )
     if not zero_rows and len(empty := empty_rows(x)):
         raise DataError(
             f"view {view.name!r}, row {view.rows[empty[0]]} is all zeros, and {len(empty)} of the rows beside it are; "
@@ -204,17 +219,18 @@ def joint(
     block_bytes: int | None = None,
     refuse_zero_rows: Iterable[str] = (),
     holes: bool = False,
+    likelihoods: Mapping[str, str] = NORMAL,
     kind: type[JointRows] = JointRows,
 ) -> JointSource:
     """Join views by a table (samples, views) of their rows, −1 where a sample lacks the view.
 
     Law: each row that the table names is loaded once a pass.  A block holds samples of one pattern in the order of
     the rows of its first view, whose blocks are not split but for size; it has about `block_bytes` (None: as `open`).
-    `refuse_zero_rows` names the views in which no row may be all zeros; with `holes` NaN is a missing entry; blocks are
-    of a `kind`.
+    `refuse_zero_rows` names the views in which no row may be all zeros; with `holes` NaN is a missing entry;
+    `likelihoods` are those of the entries of views, where they are not normal; blocks are of a `kind`.
     """
     refused = tuple(refuse_zero_rows)
-    sources, has = list(views.values()), table >= 0
+    names, sources, has = list(views), list(views.values()), table >= 0
     # A number for each set of views: sorting numbers is much faster than sorting rows.
     codes = has @ (1 << np.arange(has.shape[1]))
     _, examples, number = np.unique(codes, return_index=True, return_inverse=True)
@@ -235,7 +251,10 @@ def joint(
         cuts = _cuts(sources[pattern[0]], lead[order[start:stop]], max(1, int(most / one)))
         for first, last in cuts:
             rows = table[order[start + first : start + last]]
-            parts = tuple(ViewRows.of(list(views)[view], sources[view], rows[:, view]) for view in pattern)
+            parts = tuple(
+                ViewRows.of(names[view], sources[view], rows[:, view], likelihoods.get(names[view], "normal"))
+                for view in pattern
+            )
             size = int((last - first) * one)
             blocks.append(kind(start + first, start + last, size, parts, refused, computed, holes))
     loads = sum(len(view.pieces) for block in blocks for view in block.views)

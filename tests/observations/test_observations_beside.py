@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import scipy.linalg as la
 import scipy.sparse as sp
 import xarray as xr
 import zarr
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as some
 from scipy.stats import multivariate_normal
@@ -154,15 +153,6 @@ def test_error_bars_that_are_too_wide_are_told() -> None:
     x = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 8)) + 0.1 * rng.normal(size=(200, 8))
     with pytest.warns(NoiseFloorWarning, match="too wide"):
         PPCA(2).fit(x, uncertainty=1.0)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 def test_results_do_not_depend_on_containers_chunks_or_where_the_fit_runs(tmp_path: Path, client: Client) -> None:

@@ -27,7 +27,7 @@ from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries.entries import Posterior, posterior, weights_of
 from dlatent.gaussian.missing_entries.observed import Observed, chunks, observed, stacked
 from dlatent.gaussian.specification import Parameters, Specification, View
-from dlatent.gaussian.views import Parts
+from dlatent.gaussian.views import Parts, side_by_side
 from dlatent.operators.symmetric import doubled, packed_squares, triangle
 
 FOLDS = 10
@@ -136,17 +136,14 @@ def imputed(x: Features, y: Array | None, parameters: Parameters, specification:
 
 
 def views_imputed(
-    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification, *, every: bool
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
 ) -> Array:
-    """Rows of the views of a pattern side by side, or of `every` view, with every missing entry replaced by its mean
-    given the observed ones of all views."""
-    rows = np.full((parts[0].shape[0], len(parameters.mean)), np.nan)
-    for x, view in zip(parts, pattern, strict=True):
-        rows[:, specification.slices[view]] = x
+    """Rows of all views side by side, of which a pattern is given, with every missing entry replaced by its mean given
+    the observed ones of all views."""
+    rows = side_by_side(parts, pattern, specification.sizes)
     noise = specification.per_feature(parameters.noise_variance)
     table = Specification((View("all", len(noise), shared=False),), ((0,),), specification.n_components)
-    filled = imputed(rows, None, parameters._replace(noise_variance=noise), table)
-    return filled if every else np.hstack([filled[:, specification.slices[view]] for view in pattern])
+    return imputed(rows, None, parameters._replace(noise_variance=noise), table)
 
 
 def graph_imputed(x: Features, near: Array | None, parameters: Parameters, specification: Specification) -> Array:

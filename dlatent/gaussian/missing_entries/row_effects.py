@@ -27,8 +27,9 @@ def others(parameters: Parameters, specification: Specification) -> Parameters:
     return parameters.turned(np.eye(k, k - 1)) if specification.row_effects else parameters
 
 
-def with_level(parameters: Parameters, level: float) -> Parameters:
-    """The parameters with a last component of the loadings τ, of which nothing is uncertain."""
+def with_level(parameters: Parameters, level: Array | float) -> Parameters:
+    """The parameters with a last component of the loadings τ, of all features or of each (D,), of which nothing is
+    uncertain."""
     k = parameters.loadings.shape[1]
     wider = parameters.turned(np.eye(k, k + 1))
     wider.loadings[:, k] = level
@@ -57,7 +58,7 @@ def filled(parameters: Parameters, specification: Specification) -> Parameters:
     return parameters.turned(np.eye(wanted)[list(places)])
 
 
-def without_level(sums: Entries, level: float, after: int = 1) -> Entries:
+def without_level(sums: Entries, level: Array | float, after: int = 1) -> Entries:
     """The statistics of the rows less their levels, of the other components; what stands `after` the levels, and is
     kept, is 1, or covariates and 1."""
     size = len(sums.cross)
@@ -96,7 +97,7 @@ def maximise_levels(
     return with_new_level(maximise_entries(less, rest, specification, expand=False), latent, level, expand=expand)
 
 
-def with_new_level(image: Parameters, latent: Array, level: float, *, expand: bool) -> Parameters:
+def with_new_level(image: Parameters, latent: Array, level: Array | float, *, expand: bool) -> Parameters:
     """The image of the other components with levels of another variance, as Σ E[z̃z̃ᵀ] (K+1, K+1) says; with `expand`
     all components have another."""
     if expand:  # the levels are last, so that a triangular root leaves their loadings equal
