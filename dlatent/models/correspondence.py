@@ -29,7 +29,7 @@ from dlatent.models.hyperparameters import (
 from dlatent.models.inputs import Mask, Names, Pairing, Views, view_feature_names
 from dlatent.models.linear import NUMBER
 from dlatent.models.model import Model
-from dlatent.models.observations import VIEW_LEVELS, VIEW_LIKELIHOODS, check_view_likelihoods
+from dlatent.models.observations import VIEW_LEVELS, VIEW_LIKELIHOODS
 from dlatent.models.table import encoded_targets
 from dlatent.models.task import FitTask
 from dlatent.models.views import (
@@ -197,7 +197,7 @@ class CorrespondencePPCA(JointModel):
     likelihood: Likelihood | Mapping[str, Likelihood] = parameter(VIEW_LIKELIHOODS, default="normal")
     row_effects: bool | Literal["auto"] = parameter(VIEW_LEVELS, default="auto")
 
-    _rules = (check_noise, check_view_likelihoods)
+    _rules = (check_noise,)
 
     def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> FitTask:
         return view_task(self, samples_to_fit(self, X, correspondence, on), fixed=self.noise == "zero")
@@ -240,8 +240,6 @@ class CorrespondenceFactorAnalysis(JointModel):
     noise_floor: float = parameter(default=0.0, text=NOISE_FLOOR)
     likelihood: Likelihood | Mapping[str, Likelihood] = parameter(VIEW_LIKELIHOODS, default="normal")
     row_effects: bool | Literal["auto"] = parameter(VIEW_LEVELS, default="auto")
-
-    _rules = (check_view_likelihoods,)
 
     def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **data: Any) -> FitTask:
         return view_task(self, samples_to_fit(self, X, correspondence, on), shared=False)

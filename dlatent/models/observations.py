@@ -163,26 +163,19 @@ def of_samples(model: Any, usual: PartsFunction, function: Any, view: int | None
     return partial(of_views, rows=cast(ObservationRows, model._model.rows), function=function, view=view)
 
 
-def check_view_likelihoods(model: Any) -> None:
-    """Refuse what does not go with entries of views that are not normal.  Errors: DataError."""
-    if model.likelihood == "normal":
-        return
-    for name, usual in {"scale": "none", "noise": "ml"}.items():
-        value = getattr(model, name, usual)
-        if value not in (usual, None):
-            raise DataError(f"{name}={value!r} is for normal entries; leave {name}={usual!r} with another likelihood")
-
-
 def with_view_likelihoods(task: FitTask, model: Any, likelihoods: Mapping[str, str]) -> FitTask:
     """The task whose views have entries of these distributions; counts share a level of their sample.
 
-    Errors: DataError for levels where no view has counts.
+    Errors: DataError for levels where no view has counts, and for what goes with normal entries alone.
     """
     counts = [OBSERVATION_MODELS[name].level for name in likelihoods.values()]
     if getattr(model, "row_effects", "auto") is True and not any(counts):
         raise DataError("row_effects=True is for counts, and no view has any; leave row_effects='auto'")
     if set(likelihoods.values()) == {"normal"}:
         return task
+    for name, usual in {"scale": "none", "noise": "ml"}.items():
+        if (value := getattr(model, name, usual)) not in (usual, None):
+            raise DataError(f"{name}={value!r} is for normal entries; leave {name}={usual!r} with another likelihood")
     before, levels = task.specification, bool(model.row_effects) and any(counts)
     views = tuple(replace(view, leveled=has) for view, has in zip(before.views, counts, strict=True))
     specification = Specification(views, before.patterns, before.n_components + int(levels), levels)
@@ -216,8 +209,7 @@ def fitted_observed(task: FitTask, solution: Solution, made: Any, family: Observ
     fitted: Linear = made(task, solution)
     noise, noisy = fitted.noise, noisy_groups(family.model, task.specification)
     if not noisy.all():
-        none = np.zeros_like(noise.at_floor)
-        left = noise.variance * noisy, noise.floor * noisy, np.where(noisy, noise.at_floor, none)
+        own = noise.variance * noisy, noise.floor * noisy, noise.at_floor * noisy
         shared = isinstance(noise, SharedNoise)
-        fitted = replace(fitted, noise=SharedNoise(*left, not noisy.any()) if shared else FeatureNoise(*left))
+        fitted = replace(fitted, noise=SharedNoise(*own, not noisy.any()) if shared else FeatureNoise(*own))
     return replace(fitted, entries=Observed.of(family, solution.parameters))

@@ -34,11 +34,9 @@ class ByView(ObservationModel):
         return tuple(zip(self.models, slices_of(self.sizes), strict=True))
 
     def _each(self, own: Own, function: Function) -> list[Any]:
-        def of_view(model: ObservationModel, at: slice) -> Any:
-            shape = None if own.shape is None or model.shapes == "none" else own.shape[at]
-            return function(model, at, Own(own.noise[at], shape))
-
-        return [of_view(model, at) for model, at in self.parts(len(own.noise))]
+        parts, shape = self.parts(len(own.noise)), own.shape
+        shapes = (None if shape is None or model.shapes == "none" else shape[at] for model, at in parts)
+        return [function(model, at, Own(own.noise[at], some)) for (model, at), some in zip(parts, shapes, strict=True)]
 
     def _beside(self, own: Own, function: Function) -> Array:
         return np.concatenate(self._each(own, function), axis=-1)
@@ -48,12 +46,11 @@ class ByView(ObservationModel):
         each = self._each(own, lambda model, at, part: model.starts(part))
         if all(start is None for (start, *_) in each):
             return [None]
-        count, zeros = max(map(len, each)), np.zeros(len(own.noise))
-        starts = [zeros.copy() for _ in range(count)]
-        for (_, at), some in zip(self.parts(len(zeros)), each, strict=True):
+        starts = np.zeros((max(map(len, each)), len(own.noise)))
+        for (_, at), some in zip(self.parts(len(own.noise)), each, strict=True):
             for whole, start in zip(starts, some, strict=False):
                 whole[at] = 0.0 if start is None else start
-        return list(starts)
+        return [*starts]
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
         """Those of each view."""
@@ -70,9 +67,11 @@ class ByView(ObservationModel):
 
     def constant(self, x: Array, own: Own) -> Array:
         """That of each view."""
-        return self._beside(
-            own, lambda model, at, part: np.broadcast_to(model.constant(x[:, at], part), x[:, at].shape)
-        )
+
+        def of_view(model: ObservationModel, at: slice, part: Own) -> Array:
+            return np.broadcast_to(model.constant(x[:, at], part), x[:, at].shape)
+
+        return self._beside(own, of_view)
 
     def first_shape(self, features: int) -> Array | None:
         """Those of each view; None where no view has any."""

@@ -44,7 +44,7 @@ class Normal(ObservationModel):
 
     def terms(self, x: Array, e: Array, v: Array, own: Own) -> Terms:
         """(x − e)/ψ and 1/ψ."""
-        return Terms((x - e) / own.noise, np.broadcast_to((1.0 / own.noise).astype(v.dtype), x.shape))
+        return Terms((x - e) / own.noise, np.broadcast_to(1.0 / own.noise, x.shape))
 
     def bound(self, x: Array, e: Array, v: Array, own: Own, terms: Terms) -> Array:
         """log N(x; e, ψ) − v/2ψ."""
