@@ -32,15 +32,8 @@ from dlatent.models.model import Model
 from dlatent.models.observations import VIEW_LEVELS, VIEW_LIKELIHOODS
 from dlatent.models.table import encoded_targets
 from dlatent.models.task import FitTask
-from dlatent.models.views import (
-    TARGETS,
-    Targets,
-    samples_to_fit,
-    targets_of_samples,
-    view_names,
-    view_task,
-    with_target_view,
-)
+from dlatent.models.view_task import samples_to_fit, view_task
+from dlatent.models.views import TARGETS, Targets, targets_of_samples, view_names, with_target_view
 from dlatent.stores.places import read_places
 
 
