@@ -189,8 +189,8 @@ class Observed:
         """The distribution."""
         shape = {} if self.degrees_of_freedom is None else {"degrees_of_freedom": self.degrees_of_freedom}
         beside = {"beside": [name for name, _ in self.beside]} if self.beside else {}
-        named = self.likelihood
-        likelihood = named if isinstance(named, str) else ", ".join(name for name, _ in named)
+        names = [self.likelihood] if isinstance(self.likelihood, str) else [name for name, _ in self.likelihood]
+        likelihood = names[0] if len(set(names)) == 1 else ", ".join(names)
         return {"likelihood": likelihood, **shape, **beside}
 
 

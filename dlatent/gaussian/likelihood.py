@@ -176,12 +176,18 @@ def placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Arra
 
 
 def block_view_means(block: Block, request: tuple[Patterns, Arrangement]) -> Array:
-    """Mean of the rows of a block in the dense views that they have (D,), zero elsewhere, for an initial mean."""
+    """Mean of the rows of a block in the dense views that they have (D,), of what is observed, zero elsewhere, for an
+    initial mean."""
     patterns, arrangement = request
     means = [np.zeros(size) for size in arrangement.sizes]
     for view, x in zip(*sorted_views(block, patterns, arrangement), strict=True):
         if arrangement.dense[view]:
-            means[view] = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
+            mean = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
+            holes = np.flatnonzero(np.isnan(mean))
+            if len(holes):
+                some = np.asarray(x[:, holes], dtype=np.float64)
+                mean[holes] = np.nansum(some, axis=0) / np.maximum((~np.isnan(some)).sum(axis=0), 1)
+            means[view] = mean
     return np.concatenate(means)
 
 

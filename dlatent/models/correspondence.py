@@ -21,6 +21,7 @@ from dlatent.models.hyperparameters import (
     Likelihood,
     Scale,
     TargetType,
+    ViewMissing,
     ViewNoise,
     choice,
     model,
@@ -29,7 +30,7 @@ from dlatent.models.hyperparameters import (
 from dlatent.models.inputs import Mask, Names, Pairing, Views, view_feature_names
 from dlatent.models.linear import NUMBER
 from dlatent.models.model import Model
-from dlatent.models.observations import VIEW_LEVELS, VIEW_LIKELIHOODS
+from dlatent.models.observations import VIEW_LEVELS, VIEW_LIKELIHOODS, VIEW_MISSING
 from dlatent.models.table import encoded_targets
 from dlatent.models.task import FitTask
 from dlatent.models.view_task import samples_to_fit, view_task
@@ -187,6 +188,7 @@ class CorrespondencePPCA(JointModel):
         ),
         default="ml",
     )
+    missing: ViewMissing = parameter(VIEW_MISSING, default="raise")
     likelihood: Likelihood | Mapping[str, Likelihood] = parameter(VIEW_LIKELIHOODS, default="normal")
     row_effects: bool | Literal["auto"] = parameter(VIEW_LEVELS, default="auto")
 
@@ -231,6 +233,7 @@ class CorrespondenceFactorAnalysis(JointModel):
         default="auto",
     )
     noise_floor: float = parameter(default=0.0, text=NOISE_FLOOR)
+    missing: ViewMissing = parameter(VIEW_MISSING, default="raise")
     likelihood: Likelihood | Mapping[str, Likelihood] = parameter(VIEW_LIKELIHOODS, default="normal")
     row_effects: bool | Literal["auto"] = parameter(VIEW_LEVELS, default="auto")
 

@@ -33,6 +33,7 @@ KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "prec
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Head = Literal["auto", "likelihood"]
 Missing = Literal["raise", "nan", "unstored"]
+ViewMissing = Literal["raise", "nan"]
 Prior = Literal["auto", "ml", "ard"]
 ZeroRows = Literal["keep", "raise"]
 Rotation = Literal["varimax", "quartimax", "promax", "oblimin"]

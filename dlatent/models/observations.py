@@ -16,7 +16,7 @@ from dlatent.fitted.linear import FeatureNoise, JointGaussian, Linear, SharedNoi
 from dlatent.fitted.observations import ObservationRows, Observed, of_views
 from dlatent.gaussian.likelihood import PartsFunction
 from dlatent.gaussian.specification import Specification
-from dlatent.models.hyperparameters import COUNT, SHARED, Allowed, Likelihood, Parameter
+from dlatent.models.hyperparameters import COUNT, SHARED, Allowed, Likelihood, Parameter, ViewMissing, choice
 from dlatent.models.initial import initial_mean
 from dlatent.models.table import MOST_WITH_HOLES
 from dlatent.models.task import FitTask
@@ -44,6 +44,11 @@ VIEW_LIKELIHOODS = Parameter(
     '"normal": "normal", "student", "poisson", "negative_binomial" or "bernoulli", as in PPCA '
     "(:doc:`/models/likelihoods`).",
     short="VIEW=LIKELIHOOD,…",
+)
+VIEW_MISSING = choice(
+    ViewMissing,
+    'Which entries are missing, beside the views that a sample lacks.  "raise" raises for NaN.  With "nan" entries of '
+    "dense views that are NaN are missing, in all methods; the fit is then by accelerated EM.",
 )
 VIEW_LEVELS = replace(
     SHARED["row_effects"],
@@ -84,8 +89,8 @@ def require_plain(model: Any, said: str) -> None:
 def require_normal(model: Any, what: str) -> None:
     """Refuse what only normal entries have, with nothing beside them.  Errors: DataError."""
     entries = model._model.entries
-    if entries is not None and (entries.likelihood != "normal" or entries.beside):
-        likelihood = entries.told()["likelihood"]
+    likelihood = "normal" if entries is None else entries.told()["likelihood"]
+    if entries is not None and (likelihood != "normal" or entries.beside):
         beside = f" with {' and '.join(name for name, _ in entries.beside)}" if entries.beside else ""
         raise DataError(f"{what} is of normal entries, and this model has likelihood={likelihood!r}{beside}")
 
@@ -120,10 +125,10 @@ def _of_family(task: FitTask, family: Observations) -> FitTask:
     if family.chosen:
         most = min(specification.n_components, MOST_WITH_HOLES + int(specification.row_effects))
         specification = replace(specification, n_components=most)
-    parts = family.model.parts(sum(specification.sizes))
+    noisy = noisy_groups(family.model, specification)
     views = (
-        view if model.noise else replace(view, floor=1.0, fixed=True)
-        for view, (model, _) in zip(specification.views, parts, strict=True)
+        view if noisy[at.start] else replace(view, floor=1.0, fixed=True)
+        for view, at in zip(specification.views, specification.noise_slices, strict=True)
     )
     return replace(
         task,
@@ -164,18 +169,21 @@ def of_samples(model: Any, usual: PartsFunction, function: Any, view: int | None
 
 
 def with_view_likelihoods(task: FitTask, model: Any, likelihoods: Mapping[str, str]) -> FitTask:
-    """The task whose views have entries of these distributions; counts share a level of their sample.
+    """The task whose views have entries of these distributions, or missing ones; counts share a level of their sample.
 
     Errors: DataError for levels where no view has counts, and for what goes with normal entries alone.
     """
     counts = [OBSERVATION_MODELS[name].level for name in likelihoods.values()]
     if getattr(model, "row_effects", "auto") is True and not any(counts):
         raise DataError("row_effects=True is for counts, and no view has any; leave row_effects='auto'")
-    if set(likelihoods.values()) == {"normal"}:
+    if set(likelihoods.values()) == {"normal"} and not task.missing:
         return task
     for name, usual in {"scale": "none", "noise": "ml"}.items():
         if (value := getattr(model, name, usual)) not in (usual, None):
-            raise DataError(f"{name}={value!r} is for normal entries; leave {name}={usual!r} with another likelihood")
+            raise DataError(
+                f"{name}={value!r} is for complete samples of normal entries; leave {name}={usual!r} with another "
+                "likelihood, or with missing='nan'"
+            )
     before, levels = task.specification, bool(model.row_effects) and any(counts)
     views = tuple(replace(view, leveled=has) for view, has in zip(before.views, counts, strict=True))
     specification = Specification(views, before.patterns, before.n_components + int(levels), levels)

@@ -63,7 +63,7 @@ def view_task(
     """
     names = [name for name in samples.sources if targets is None or name != TARGETS]
     refused, likelihoods = names if model.zero_rows == "raise" else (), view_likelihoods(model, names)
-    source = joint(*samples, refuse_zero_rows=refused, likelihoods=likelihoods)
+    source = joint(*samples, refuse_zero_rows=refused, holes=model._missing == "nan", likelihoods=likelihoods)
     views = tuple(View(name, view.shape[1], shared=shared, fixed=fixed) for name, view in source.views.items())
     rule = "auto" if model.n_components == "auto" else None
     k = min(MOST, source.shape[0] - 1, sum(source.sizes) - 1) if rule else int(model.n_components)

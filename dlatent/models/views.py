@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -123,9 +122,19 @@ def number_of(model: Joint, view: str) -> int:
 def known_view(model: Joint, view: str) -> KnownFeatures:
     """Return the requirements on new data of a view."""
     width, labels = model._model.view_sizes[number_of(model, view)], model._model.labels.views[view]
-    known = KnownFeatures(type(model).__name__, width, labels.features, view, grid=labels.grid, layer=labels.layer)
-    known = replace(known, likelihood=fitted_likelihoods(model._model)[view])
-    return replace(known, place=model._fitted().place, genotypes=getattr(model, "scale", None) == "patterson")
+    return KnownFeatures(
+        type(model).__name__,
+        width,
+        labels.features,
+        view,
+        holes=model._missing == "nan",
+        advice=", or fit around NaN with missing='nan'" if hasattr(model, "missing") else "",
+        grid=labels.grid,
+        place=model._fitted().place,
+        layer=labels.layer,
+        likelihood=fitted_likelihoods(model._model)[view],
+        genotypes=getattr(model, "scale", None) == "patterson",
+    )
 
 
 def new_samples(model: Joint, views: Views, correspondence: Pairing, on: Names, y: Targets = None) -> Samples:
@@ -175,7 +184,7 @@ def mapped(
     if run.out is not None:
         raise DataError("out is for the scores of one view without targets; others come in memory")
     values = np.empty(len(samples.table) if names is None else (len(samples.table), len(names)))
-    deliver(model, samples, function, run.client, values.__setitem__)
+    deliver(model, samples, function, run.client, values.__setitem__, holes=model._missing == "nan")
     labels = {} if names is None else {columns: names}
     dims = ("sample",) if names is None else ("sample", columns)
     return xr.DataArray(values, dims=dims, coords={**labels, **row_places(model, samples)}, name=name)

@@ -24,4 +24,6 @@ def observation_model(likelihood: Likelihoods) -> ObservationModel:
     if isinstance(likelihood, str):
         return OBSERVATION_MODELS[likelihood]
     names, sizes = zip(*likelihood, strict=True)
+    if set(names) == {Normal.name}:
+        return OBSERVATION_MODELS[Normal.name]
     return ByView(tuple(OBSERVATION_MODELS[name] for name in names), sizes)

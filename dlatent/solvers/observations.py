@@ -197,10 +197,9 @@ def _side_by_side(run: Run, patterns: Patterns, arrangement: Arrangement) -> Run
 
 def noisy_groups(model: ObservationModel, specification: Specification) -> npt.NDArray[np.bool_]:
     """Whether each noise variance (groups,) is one of the model."""
-    noisy = np.zeros(len(specification.group_sizes), dtype=np.bool_)
-    for (each, _), at in zip(model.parts(sum(specification.sizes)), specification.noise_slices, strict=True):
-        noisy[at] = each.noise
-    return noisy
+    parts = model.parts(sum(specification.sizes))
+    features = np.concatenate([np.full(at.stop - at.start, each.noise) for each, at in parts])
+    return features[specification.group_starts]
 
 
 def _units(model: ObservationModel, sums: EntrySums, task: Task, shift: Array) -> tuple[Units, Array]:

@@ -162,7 +162,7 @@ def _check(view: ViewRows, x: Features, *, zero_rows: bool, holes: bool) -> None
     """Refuse what no model can use, by the names that the user knows it by."""
     bad = first_bad_entry(x, holes=holes)
     if bad is not None:
-        mend = "a sample may lack a view, but no single entries of it: fill or remove them"
+        mend = "a sample may lack a view; where it lacks single entries, fill them or fit around them by missing='nan'"
         raise DataError(
             f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; "
             + ("make it NaN if it is missing, or correct it" if holes else mend),

@@ -24,6 +24,7 @@ from dlatent import (
     CorrespondenceFactorAnalysis,
     CorrespondencePPCA,
     DataError,
+    FactorAnalysis,
     JointViews,
     load,
     select_n_components,
@@ -236,6 +237,61 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, model: Any) -> None:
     np.testing.assert_array_equal(again.components_["rna"], model.components_["rna"])
 
 
+HOLES = np.where(np.random.default_rng(7).random(CELLS.levels.shape) < 0.2, np.nan, CELLS.levels)
+OTHERS = np.log1p(CELLS.counts[:, :6])
+
+
+def test_views_with_missing_entries_are_those_of_one_table() -> None:
+    options: dict[str, Any] = {"missing": "nan", "tol": 1e-11}
+    views = {"protein": HOLES, "rna": OTHERS}
+    model = CorrespondenceFactorAnalysis(2, **options).fit(views, correspondence="rows")
+    table = FactorAnalysis(2, prior="ml", **options).fit(np.hstack(list(views.values())))
+    assert model.log_likelihood_ == pytest.approx(table.log_likelihood_, rel=1e-10)
+    filled, expected = model.impute(views, correspondence="rows"), table.impute(np.hstack(list(views.values())))
+    np.testing.assert_allclose(filled["protein"], expected[:, :PROTEINS], rtol=1e-5)
+    whole = {"protein": CELLS.levels, "rna": OTHERS}
+    around, plain = (kind.fit(whole, correspondence="rows") for kind in (model, CorrespondenceFactorAnalysis(2)))
+    assert around.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_likelihood_is_that_of_the_observed_entries_of_the_views_that_samples_have(kind: Any) -> None:
+    paired = np.column_stack([np.arange(200, 400), np.arange(200)])
+    views = {"protein": HOLES[:400], "rna": OTHERS[200:]}
+    model = kind(2, missing="nan").fit(views, correspondence=paired)
+    rows = np.full((N, PROTEINS + 6), np.nan)
+    rows[:400, :PROTEINS], rows[200:, PROTEINS:] = views["protein"], views["rna"]
+    loadings, mean = (np.concatenate(list(each.values()), axis=-1).T for each in (model.components_, model.mean_))
+    noise = [
+        np.broadcast_to(each, size) for each, size in zip(model.noise_variance_.values(), (PROTEINS, 6), strict=True)
+    ]
+    covariance, total = loadings @ loadings.T + np.diag(np.concatenate(noise)), 0.0
+    for row in rows:
+        seen = np.flatnonzero(~np.isnan(row))
+        if len(seen):
+            total += st.multivariate_normal.logpdf(row[seen], mean[seen], covariance[np.ix_(seen, seen)])
+    assert model.log_likelihood_ == pytest.approx(total, rel=1e-9)
+    assert float(model.score_samples(views, correspondence=paired).sum()) == pytest.approx(total, rel=1e-9)
+
+
+def test_counts_may_be_missing_too(tmp_path: Path) -> None:
+    counts = np.where(np.random.default_rng(8).random(CELLS.counts.shape) < 0.2, np.nan, CELLS.counts)
+    views = {"rna": counts, "protein": HOLES}
+    model = CorrespondencePPCA(2, likelihood=LIKELIHOOD, missing="nan").fit(views, correspondence=EVERY)
+    assert degrees(model.components_["rna"], CELLS.genes) < 8.0
+    filled, lost = model.impute(views, correspondence=EVERY)["rna"], np.isnan(counts)
+    assert np.corrcoef(np.log(filled[lost]), CELLS.predictors[lost])[0, 1] > 0.7
+    np.testing.assert_array_equal(filled[~lost], counts[~lost])
+    model.save(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(
+        load(tmp_path / "m.zarr").transform({"rna": counts}), model.transform({"rna": counts})
+    )
+    with pytest.raises(DataError, match=r"view 'rna', row 0, column .* is nan; .*missing='nan'"):
+        CorrespondencePPCA(2, likelihood=LIKELIHOOD).fit(views, correspondence=EVERY)
+    with pytest.raises(DataError, match="scale='spread' is for complete samples of normal entries"):
+        CorrespondencePPCA(2, missing="nan", scale="spread").fit(views, correspondence=EVERY)
+
+
 def test_the_number_of_components_is_found() -> None:
     assert CorrespondencePPCA(likelihood=LIKELIHOOD).fit(CELLS.views(), correspondence=EVERY).n_components_ == 2
     joint = JointViews(CELLS.views(slice(200)), correspondence="rows")
@@ -261,8 +317,8 @@ def test_entries_that_may_not_be_are_named(model: Any) -> None:
         ({"likelihood": {"dna": "poisson"}}, "likelihood names the view 'dna'; there are 'rna', 'protein'"),
         ({"likelihood": {"rna": "student_rows"}}, "expected one of normal, student, poisson, bernoulli"),
         ({"likelihood": "counts"}, "expected one of normal, student, poisson, bernoulli"),
-        ({"likelihood": LIKELIHOOD, "scale": "spread"}, "scale='spread' is for normal entries"),
-        ({"likelihood": LIKELIHOOD, "noise": "zero"}, "noise='zero' is for normal entries"),
+        ({"likelihood": LIKELIHOOD, "scale": "spread"}, "scale='spread' is for complete samples of normal entries"),
+        ({"likelihood": LIKELIHOOD, "noise": "zero"}, "noise='zero' is for complete samples of normal entries"),
         ({"likelihood": "student", "row_effects": True}, "row_effects=True is for counts, and no view has any"),
         ({"row_effects": True}, "row_effects=True is for counts, and no view has any"),
     ],
