@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import psutil
 from dask.system import cpu_count
 
 PACKAGES = ("dlatent", "numpy", "scipy")
@@ -66,11 +67,15 @@ def memory() -> int:
 
 
 def granted() -> int:
-    """Bytes of memory of the machine, or of the container, for all workers in it."""
-    from distributed.system import memory_limit  # imported late: it costs a third of a second
+    """Bytes of memory of the machine, of the container, or that a batch system allows, for all workers in it."""
+    # Dask's own limit takes a third of a second to import, and looks at the root of the control groups alone.
+    limits = [int(psutil.virtual_memory().total), control_group_limit() or NO_LIMIT]
+    if sys.platform != "win32":
+        import resource  # which Windows has not
 
-    # Dask looks at the root of the control groups alone, which is that of the process in some containers only.
-    return min(int(memory_limit()), control_group_limit() or NO_LIMIT)
+        allowed = resource.getrlimit(resource.RLIMIT_RSS)[1]
+        limits.append(allowed if allowed > 0 else NO_LIMIT)
+    return min(limits)
 
 
 def control_group_limit(process: Path = Path("/proc/self"), top: Path = Path("/sys/fs/cgroup")) -> int | None:

@@ -135,6 +135,24 @@ def test_memory_is_never_more_than_that_of_the_machine(monkeypatch):
     assert memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_a_fit_in_memory_does_not_import_what_connects_to_clusters():
+    """It costs a third of a second."""
+    script = (
+        "import sys; import numpy as np; from dlatent import PPCA; "
+        "PPCA(1).fit(np.random.default_rng(0).normal(size=(30, 4))); sys.exit('distributed' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_memory_is_no_more_than_a_batch_system_allows():
+    script = (
+        "import resource; from dlatent.engine.machine import memory; "
+        "resource.setrlimit(resource.RLIMIT_RSS, (2**28, 2**28)); print(memory())"
+    )
+    told = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert int(told) <= 2**28
+
+
 def test_a_plan_may_use_what_is_left_before_dask_pauses_a_worker(two_processes):
     """As each worker is configured, less what its process holds; the fullest one counts."""
     source = open_data(np.zeros((20, 3)))
