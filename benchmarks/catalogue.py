@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.cases import (
     beyond_memory,
+    cells,
     citations,
     comparison,
     correspondence_images,
@@ -71,6 +72,7 @@ CASES: dict[str, Case] = {
         observations.COUNTS,
         observations.ERROR_BARS,
         outliers.CASE,
+        cells.CASE,
         factors.CASE,
         maxima.CASE,
         nan_speed.TALL,

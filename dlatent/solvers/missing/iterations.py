@@ -108,25 +108,28 @@ class EntriesEM:
         objective there, and whether that is a maximum up to the tolerance."""
         if self.task.textbook:
             return textbook_em(self.step, start, self.task, self.history, lambda: self.surplus)
-        end = self._accelerated(start)
-        if self.specification.row_effects and end.converged and len(self.history) < self.task.max_iter:
-            self.step(end.point)  # another point may be the last that was looked at
-            if self.level_worth < 0.0:  # iterations would creep to a variance of zero
-                end = self._accelerated(with_level(others(end.point, self.specification), 0.0))
-        return end.point, end.value, end.converged
+        while True:
+            end = accelerate(
+                self.step,
+                start,
+                tolerance=ROUNDING,
+                max_evaluations=self.task.max_iter - len(self.history),
+                halvings=self.halvings,
+                project=self.projected,
+                steer=self._steer,
+            )
+            self.history.end(end.value)
+            if not self._better_without_levels(end):
+                return end.point, end.value, end.converged
+            # Iterations would creep to a variance of zero.
+            start = with_level(others(end.point, self.specification), 0.0)
 
-    def _accelerated(self, start: Parameters) -> Climb[Parameters]:
-        end = accelerate(
-            self.step,
-            start,
-            tolerance=ROUNDING,
-            max_evaluations=self.task.max_iter - len(self.history),
-            halvings=self.halvings,
-            project=self.projected,
-            steer=self._steer,
-        )
-        self.history.end(end.value)
-        return end
+    def _better_without_levels(self, end: Climb[Parameters]) -> bool:
+        """Whether the objective is higher without levels of the rows, where a climb has ended, and may go on."""
+        if not (self.specification.row_effects and end.converged and len(self.history) < self.task.max_iter):
+            return False
+        self.step(end.point)  # another point may be the last that was looked at
+        return self.level_worth < 0.0
 
     def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
         """Where to go from a point: to Anderson's combination where that leads up, else to its mirror image.
