@@ -80,10 +80,12 @@ class Values(NamedTuple):
             values = np.asarray(part.toarray() if isinstance(part, sp.csr_array) else part, dtype=np.float64)
             at += width
             if name == "uncertainty":
-                unknown = np.isnan(values)
-                if unknown.any():
-                    seen, x, values = (np.where(unknown, 0.0, each) for each in (seen, x, values))
-                side = side._replace(known=values * values)
+                known = values * values
+                if (unknown := np.isnan(known)).any():
+                    np.copyto(x, 0.0, where=unknown)
+                    seen *= ~unknown
+                    np.fmax(known, 0.0, out=known)
+                side = side._replace(known=known)
             elif name == "offset":
                 side = side._replace(offset=values)
             else:
@@ -118,7 +120,7 @@ class Values(NamedTuple):
         x = np.array(features, dtype=np.float64)
         seen = ~np.isnan(x) if self.missing == "nan" else np.ones(x.shape, dtype=bool)
         if not seen.all():
-            x[~seen] = 0.0
+            np.copyto(x, 0.0, where=~seen)
         return x, seen.astype(np.float64)
 
 
@@ -162,7 +164,9 @@ def block_observations(block: Block, request: ObservationRequest) -> Observation
     total = ObservationSums(zeros, np.zeros((3, width)), np.zeros((2, width)), 0.0)
     for at in row_chunks(block.features, joint - 1):
         x, seen, side = values.of(block.features[at])
-        x = seen * ((x - shift) / scale)
+        x -= shift
+        x /= scale
+        x *= seen
         side = side._replace(known=side.known / scale**2, offset=side.offset / scale)
         total = add(total, _statistics(model, x, seen, side, parameters, own))
     return total
@@ -179,10 +183,12 @@ def _statistics(
     first, second = triangle(joint.shape[1])
     moments = joint[:, first] * joint[:, second]
     moments[:, (first < k) & (second < k)] += about.covariance
-    something = seen.any(axis=1)
+    something = seen.max(axis=1) > 0.0
     weight = something if about.weight is None else something * about.weight
     precision = about.terms.precision
-    pull = about.terms.slope + precision * (about.e - parameters.mean)
+    pull = about.e - parameters.mean
+    pull *= precision
+    pull += about.terms.slope
     entries = Entries(
         moments.T @ precision,
         joint.T @ pull,

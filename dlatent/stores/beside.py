@@ -69,4 +69,6 @@ def _sound(rows: Features, name: str, start: int) -> Features:
             "block)",
             column=column,
         )
-    return np.where(np.isinf(values), np.nan, values) if bars else values
+    if bars and (infinite := np.isinf(values)).any():
+        return np.where(infinite, np.nan, values)
+    return np.asarray(values)

@@ -45,6 +45,10 @@ class RowPiece(NamedTuple):
     rows: Table
     places: Table
 
+    def of(self, block: Features) -> Features:
+        """The rows of the loaded block: no copy of it where they are all of its rows."""
+        return block if np.array_equal(self.rows, np.arange(block.shape[0])) else block[self.rows]
+
 
 @dataclass(frozen=True)
 class ViewRows:
@@ -68,7 +72,8 @@ class ViewRows:
 
     def put_together(self, blocks: Iterable[Features]) -> Features:
         """The rows from the blocks of the view that hold them, of which one at a time is needed."""
-        rows = stacked(tuple(block[piece.rows] for piece, block in zip(self.pieces, blocks, strict=True)))
+        parts = tuple(piece.of(block) for piece, block in zip(self.pieces, blocks, strict=True))
+        rows = parts[0] if len(parts) == 1 else stacked(parts)
         order = np.concatenate([piece.places for piece in self.pieces])
         return rows if (np.diff(order) > 0).all() else rows[np.argsort(order)]
 
@@ -145,7 +150,7 @@ class JointRows(Rows):
 def side_by_side(parts: list[Features]) -> Features:
     """The columns of the same rows, sparse where some are."""
     if len(parts) == 1:
-        return parts[0]
+        return stacked(parts)
     if not any(isinstance(x, sp.csr_array) for x in parts):
         return np.hstack(cast("list[Array]", parts))
     joined = sp.csr_array(sp.hstack([sp.csr_array(x) for x in parts], format="csr"))
