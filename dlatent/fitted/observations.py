@@ -14,7 +14,7 @@ from dlatent.fitted.rows import dense_rows, without_own
 from dlatent.fitted.stored import attribute, stored
 from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.gaussian.views import Parts, side_by_side
+from dlatent.gaussian.views import Parts, rows_of_all_views
 from dlatent.observations import Likelihoods, observation_model
 from dlatent.observations.model import ObservationModel
 from dlatent.observations.posterior import Own, Posterior
@@ -205,7 +205,7 @@ def of_views(
     view: int | None = None,
 ) -> Array:
     """A function of rows (n, …), of the views of a pattern side by side; of values for each feature those of a view."""
-    values = function(rows, side_by_side(parts, pattern, specification.sizes), None)
+    values = function(rows, rows_of_all_views(parts, pattern, specification.sizes), None)
     return values if view is None else values[:, specification.slices[view]]
 
 

@@ -116,7 +116,7 @@ def row_patterns(block: Block, patterns: Patterns) -> list[np.ndarray | None]:
     return [np.flatnonzero(present) if 1 in pattern else np.flatnonzero(~present) for pattern in patterns]
 
 
-def side_by_side(parts: Parts, pattern: tuple[int, ...], sizes: Sequence[int]) -> Array:
+def rows_of_all_views(parts: Parts, pattern: tuple[int, ...], sizes: Sequence[int]) -> Array:
     """Rows of views of these sizes (n, D), NaN where a sample lacks the view."""
     bounds = np.cumsum([0, *sizes])
     rows = np.full((parts[0].shape[0], bounds[-1]), np.nan)
@@ -125,7 +125,7 @@ def side_by_side(parts: Parts, pattern: tuple[int, ...], sizes: Sequence[int]) -
     return rows
 
 
-class JoinedRequest(NamedTuple):
+class AllViewsRequest(NamedTuple):
     """A function of blocks and its parameters, the patterns of the samples and how these are arranged."""
 
     map: Callable[[Block, Any], Any]
@@ -134,10 +134,10 @@ class JoinedRequest(NamedTuple):
     arrangement: Arrangement
 
 
-def block_joined(block: Block, request: JoinedRequest) -> Any:
+def block_of_all_views(block: Block, request: AllViewsRequest) -> Any:
     """A function of the rows of all views of a block side by side."""
     pattern, parts = sorted_views(block, request.patterns, request.arrangement)
-    features = side_by_side(parts, pattern, request.arrangement.sizes)
+    features = rows_of_all_views(parts, pattern, request.arrangement.sizes)
     return request.map(replace(block, features=features), request.parameters)
 
 

@@ -16,7 +16,7 @@ from dlatent.gaussian.dimension import above_flips
 from dlatent.gaussian.missing_entries.entries import EntrySums
 from dlatent.gaussian.missing_entries.row_effects import SMALLEST_LEVEL, with_level
 from dlatent.gaussian.specification import Parameters, Specification
-from dlatent.gaussian.views import Arrangement, JoinedRequest, Patterns, block_joined
+from dlatent.gaussian.views import AllViewsRequest, Arrangement, Patterns, block_of_all_views
 from dlatent.observations import Likelihoods, observation_model
 from dlatent.observations.model import ObservationModel
 from dlatent.observations.statistics import (
@@ -108,7 +108,7 @@ class ObservationSolver(Solver):
         family, specification = Observations.of(task), task.specification
         model, values = family.model, Values(family.values, family.beside)
         if task.arrangement is not None:
-            run = _side_by_side(run, specification.patterns, task.arrangement)
+            run = _over_all_views(run, specification.patterns, task.arrangement)
         sums: EntrySums = run(
             Pass(block_first_sums, FirstRequest(model, values, shift, task.refuse_zero_rows), name="sums")
         )
@@ -185,14 +185,14 @@ def _beside_error_bars(advice: tuple[str, ...], noise: Array, variances: Array) 
     )
 
 
-def _side_by_side(run: Run, patterns: Patterns, arrangement: Arrangement) -> Run:
+def _over_all_views(run: Run, patterns: Patterns, arrangement: Arrangement) -> Run:
     """Run passes over the rows of all views side by side."""
 
-    def joined(pass_: Pass[Any, S], /) -> S:
-        request = JoinedRequest(pass_.map, pass_.parameters, patterns, arrangement)
-        return run(replace(pass_, map=block_joined, parameters=request))
+    def of_all(pass_: Pass[Any, S], /) -> S:
+        request = AllViewsRequest(pass_.map, pass_.parameters, patterns, arrangement)
+        return run(replace(pass_, map=block_of_all_views, parameters=request))
 
-    return joined
+    return of_all
 
 
 def noisy_groups(model: ObservationModel, specification: Specification) -> npt.NDArray[np.bool_]:

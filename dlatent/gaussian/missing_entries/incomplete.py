@@ -27,7 +27,7 @@ from dlatent.gaussian.likelihood import LatentFunction
 from dlatent.gaussian.missing_entries.entries import Posterior, posterior, weights_of
 from dlatent.gaussian.missing_entries.observed import Observed, chunks, observed, stacked
 from dlatent.gaussian.specification import Parameters, Specification, View
-from dlatent.gaussian.views import Parts, side_by_side
+from dlatent.gaussian.views import Parts, rows_of_all_views
 from dlatent.operators.symmetric import doubled, packed_squares, triangle
 
 FOLDS = 10
@@ -140,7 +140,7 @@ def views_imputed(
 ) -> Array:
     """Rows of all views side by side, of which a pattern is given, with every missing entry replaced by its mean given
     the observed ones of all views."""
-    rows = side_by_side(parts, pattern, specification.sizes)
+    rows = rows_of_all_views(parts, pattern, specification.sizes)
     noise = specification.per_feature(parameters.noise_variance)
     table = Specification((View("all", len(noise), shared=False),), ((0,),), specification.n_components)
     return imputed(rows, None, parameters._replace(noise_variance=noise), table)
