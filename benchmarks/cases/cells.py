@@ -8,7 +8,7 @@ the loadings found and the true ones, and R² of the expected levels of the othe
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -105,34 +105,6 @@ def ridge(folder: Path, scale: float) -> Row:
     return _means(watch, rows)
 
 
-def mofaflex(folder: Path, scale: float) -> Row:
-    """MOFA-FLEX with its defaults, on the processor: levels of other cells by least squares on its factors."""
-    import pandas as pd
-    from anndata import AnnData
-    from mofaflex import MOFAFLEX, DataOptions, ModelOptions, TrainingOptions
-
-    def view(values: Array, name: str) -> Any:
-        cells = pd.DataFrame(index=[f"cell{i}" for i in range(len(values))])
-        return AnnData(values, obs=cells, var=pd.DataFrame(index=[f"{name}{j}" for j in range(values.shape[1])]))
-
-    rows = []
-    with Stopwatch() as watch:
-        for seed in _seeds(scale):
-            data = made(seed)
-            model = MOFAFLEX(
-                {"all": {"genes": view(data.counts, "gene"), "proteins": view(data.levels, "protein")}},
-                DataOptions(plot_data_overview=False),
-                ModelOptions(n_factors=COMPONENTS, likelihoods={"genes": "NegativeBinomial", "proteins": "Normal"}),
-                TrainingOptions(device="cpu", seed=0, save_path=folder / f"cells{seed}.h5"),
-            )
-            factors = model.get_factors()["all"]
-            z = np.column_stack([factors.loc[[f"cell{i}" for i in range(CELLS)]].to_numpy(), np.ones(CELLS)])
-            guess = z[PAIRED:] @ np.linalg.lstsq(z[:PAIRED], data.levels)[0]
-            weights = {name: each.to_numpy() for name, each in model.get_weights().items()}
-            rows.append(measured(data, guess, {name: w if len(w) > COMPONENTS else w.T for name, w in weights.items()}))
-    return _means(watch, rows)
-
-
 def tasks(scale: float) -> tuple[Task, ...]:
     """Models that know counts, and that do not."""
     own = (
@@ -143,7 +115,6 @@ def tasks(scale: float) -> tuple[Task, ...]:
     return (
         *(Task(name, f"{OWN}:dlatent", {"likelihood": likelihood}) for likelihood, name in own),
         Task("ridge", f"{OWN}:ridge"),
-        Task("mofaflex", f"{OWN}:mofaflex", requires=("mofaflex",)),
     )
 
 
