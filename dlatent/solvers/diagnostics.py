@@ -97,7 +97,7 @@ def _constant(specification: Specification, variances: Array, mean: Array) -> np
     return constant
 
 
-def _feature(specification: Specification, number: int) -> str:
+def feature_name(specification: Specification, number: int) -> str:
     """A feature by its number in its view."""
     views = zip(specification.views, specification.slices, strict=True)
     view, at = next((view, at) for view, at in views if number < at.stop)
@@ -107,7 +107,7 @@ def _feature(specification: Specification, number: int) -> str:
 
 def _says_nothing(specification: Specification, constant: list[int], features: int) -> str:
     """Advice on features with these numbers, which do not vary."""
-    names = [_feature(specification, number) for number in constant[:SHOWN]]
+    names = [feature_name(specification, number) for number in constant[:SHOWN]]
     if len(constant) == 1:
         return f"{names[0]} has one value wherever it is observed, and its noise variance is at its floor: drop it"
     listed = ", ".join(name.removeprefix("feature ") for name in names) + ", …" * (len(constant) > SHOWN)
@@ -240,8 +240,9 @@ def lost_digits(solution: Solution, shift: Array) -> tuple[str, ...]:
             far = at.start + int(away.argmax() if view.shared else np.where(lost, away, -1.0).argmax())
             return (
                 f"precision: the noise variance {float(noise[groups][lost][0]):.3g} is a difference of sums of squares "
-                f"near {float(away.max()):.3g} and keeps few digits, as the mean of {_feature(specification, far)}, "
-                f"{mean[0, far]:.3g}, is far from {shift[far]:.3g}; subtract a number near it from the feature",
+                f"near {float(away.max()):.3g} and keeps few digits, as the mean of "
+                f"{feature_name(specification, far)}, {mean[0, far]:.3g}, is far from {shift[far]:.3g}; subtract a "
+                "number near it from the feature",
             )
     return ()
 

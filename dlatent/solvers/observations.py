@@ -138,7 +138,7 @@ class ObservationSolver(Solver):
             parameters=canonical(in_data_units, floored),
             samples=samples,
             view_samples=solution.view_samples if task.arrangement else (int(sums.samples - sums.empty),),
-            advice=advice + unseen(sums, in_data_units.mean),
+            advice=advice + unseen(sums, in_data_units.mean, specification),
             known=sums.counts,
         )
 

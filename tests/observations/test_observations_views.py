@@ -24,6 +24,7 @@ from dlatent import (
     CorrespondenceFactorAnalysis,
     CorrespondencePPCA,
     DataError,
+    DataWarning,
     FactorAnalysis,
     JointViews,
     load,
@@ -288,6 +289,9 @@ def test_counts_may_be_missing_too(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=r"view 'rna', row 0, column .* is nan; .*missing='nan'"):
         CorrespondencePPCA(2, likelihood=LIKELIHOOD).fit(views, correspondence=EVERY)
+    views["protein"] = np.where(np.arange(PROTEINS) == 1, np.nan, HOLES)
+    with pytest.warns(DataWarning, match=r"1 of 38 features were never observed \(columns 1 of the view 'protein'\)"):
+        CorrespondencePPCA(2, likelihood=LIKELIHOOD, missing="nan").fit(views, correspondence=EVERY)
     with pytest.raises(DataError, match="scale='spread' is for complete samples of normal entries"):
         CorrespondencePPCA(2, missing="nan", scale="spread").fit(views, correspondence=EVERY)
 

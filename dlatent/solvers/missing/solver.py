@@ -47,7 +47,7 @@ from dlatent.solvers.costs import (
     solving_seconds,
     worker_memory,
 )
-from dlatent.solvers.diagnostics import make_solution
+from dlatent.solvers.diagnostics import feature_name, make_solution
 from dlatent.solvers.em import em_on_data, em_start, stacked_shift
 from dlatent.solvers.graph.averaged_rows import Averaging, averaged
 from dlatent.solvers.graph.costs import COMPARED_STEPS, features_bytes, features_memory, features_seconds, graph_memory
@@ -175,7 +175,7 @@ def fit_rows(run: Run, task: Task, shift: Array, report: Report | None = None) -
         parameters=filled(canonical(in_data_units, floored, _prior_axes(best, task, units)), specification),
         samples=int(sums.samples),
         view_samples=_view_samples(sums, specification),
-        advice=solution.advice + unseen(sums, in_data_units.mean),
+        advice=solution.advice + unseen(sums, in_data_units.mean, specification),
         known=sums.counts,
     )
 
@@ -226,7 +226,7 @@ def _view_samples(sums: EntrySums, specification: Specification) -> tuple[int, .
     return tuple(int(sums.counts[features].max()) for features in specification.slices)
 
 
-def unseen(sums: EntrySums, mean: Array) -> tuple[str, ...]:
+def unseen(sums: EntrySums, mean: Array, specification: Specification) -> tuple[str, ...]:
     """Advice on rows and features without an observed entry; `mean` (D,) as it was fitted."""
     said = []
     if sums.empty:
@@ -239,9 +239,10 @@ def unseen(sums: EntrySums, mean: Array) -> tuple[str, ...]:
         known = np.isfinite(mean[never]).all()
         what = "mean is the prior's, that of all features" if known else "mean is NaN, take them out"
         more = ", …" if len(never) > NAMED else ""
+        names = [feature_name(specification, number).removeprefix("feature ") for number in never[:NAMED].tolist()]
         said.append(
-            f"data: {len(never)} of {len(sums.counts)} features were never observed (columns "
-            f"{', '.join(map(str, never[:NAMED]))}{more}); their loadings are 0, and their {what}"
+            f"data: {len(never)} of {len(sums.counts)} features were never observed (columns {', '.join(names)}{more});"
+            f" their loadings are 0, and their {what}"
         )
     return tuple(said)
 
