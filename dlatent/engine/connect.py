@@ -78,6 +78,9 @@ def _executor(
     graph: Graph | None = None,
 ) -> Executor:
     client = client or (active_client() if current_worker() is None else cluster_of(source))
+    if hasattr(client, "open_executor"):  # one of another kind, as `dlatent.testing.SimulatedCluster`
+        opened: Executor = client.open_executor(source, targets, cache_bytes, graph)
+        return opened
     if isinstance(client, Workers):
         return Planned(client, source, targets, graph)
     if client is None or client == "serial":

@@ -3,81 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import zarr
 
 import dlatent
 from dlatent import (
     PPCA,
     Callback,
-    CorrespondenceLLE,
-    CorrespondencePPCA,
-    CorrespondenceSupervisedPPCA,
     FactorAnalysis,
-    GraphPPCA,
     KernelPPCA,
-    LocallyLinearEmbedding,
-    PPCAMixture,
-    RelationalPPCA,
     RelationalSupervisedPPCA,
-    SupervisedPPCA,
 )
 from dlatent.errors import DataError, StoreError
-from tests.fitted import variables_of
-
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(240, 4)) @ RNG.normal(size=(4, 24)) + 0.3 * RNG.normal(size=(240, 24))
-HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
-LABELS = np.where(np.arange(240) % 3 == 0, -1, (X[:, 0] > 0).astype(int))
-PATH = sp.csr_array(sp.diags_array([np.ones(239)] * 2, offsets=[-1, 1]))
-VIEWS = {"a": X[:160, :12], "b": X[80:, 12:]}
-PAIRS = np.column_stack([np.arange(80, 160), np.arange(80)])
-
-Fit = Callable[..., Any]
-FITS: dict[str, Fit] = {
-    "covariance": lambda **more: PPCA(3, solver="covariance").fit(X, **more),
-    "krylov": lambda **more: PPCA(3, solver="krylov").fit(X, **more),
-    "krylov, sparse": lambda **more: PPCA(3, solver="krylov").fit(sp.csr_array(X * (X > 1)), **more),
-    "gram": lambda **more: PPCA(3, solver="gram").fit(X[:20], **more),
-    "em": lambda **more: PPCA(3, solver="em", max_iter=20).fit(X, **more),
-    "missing": lambda **more: PPCA(3, missing="nan").fit(HOLES, **more),
-    "factor analysis": lambda **more: FactorAnalysis(2).fit(X[:, :9], **more),
-    "factor analysis, missing": lambda **more: FactorAnalysis(1, missing="nan").fit(HOLES[:60, :5], **more),
-    "mixture": lambda **more: PPCAMixture(2, n_mixtures=2).fit(X, **more),
-    "supervised": lambda **more: SupervisedPPCA(3, solver="krylov").fit(X, LABELS, **more),
-    "relational": lambda **more: RelationalPPCA(3, solver="krylov").fit(X, graph=PATH, **more),
-    "smoothed": lambda **more: GraphPPCA(3, solver="krylov").fit(X, graph=PATH, **more),
-    "relational, labels": lambda **more: RelationalSupervisedPPCA(3).fit(X, LABELS, graph=PATH, **more),
-    "views": lambda **more: CorrespondencePPCA(3).fit(VIEWS, correspondence=PAIRS, **more),
-    "views, labels": lambda **more: CorrespondenceSupervisedPPCA(3).fit(
-        VIEWS, {"a": LABELS[:160]}, correspondence=PAIRS, **more
-    ),
-    "kernel": lambda **more: KernelPPCA(3, solver="memory").fit(X, **more),
-    "kernel, recomputed": lambda **more: KernelPPCA(3, solver="recomputed").fit(X, **more),
-    "landmarks": lambda **more: KernelPPCA(3, landmarks=40).fit(X, **more),
-    "embedding": lambda **more: LocallyLinearEmbedding(n_neighbors=10).fit(X, **more),
-    "embedded views": lambda **more: CorrespondenceLLE(n_neighbors=10).fit(VIEWS, correspondence=PAIRS, **more),
-}
+from tests.fits import FITS, LABELS, PATH, Fit, X, bits
 
 
 class Interrupted(Exception):
     """What stops a fit here."""
-
-
-def bits(model: Any) -> dict[str, bytes]:
-    """All variables of a model but what its passes cost."""
-    found = variables_of(model)
-    return {
-        name: np.asarray(values).tobytes()
-        for name, values in found.items()
-        if (name == "pass_name" or not name.startswith("pass_")) and np.asarray(values).dtype != object
-    }
 
 
 def stopped(fit: Fit, place: Path, passes: int, **more: Any) -> int:

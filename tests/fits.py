@@ -1,0 +1,93 @@
+"""Fits of all kinds of models, in blocks as they are asked for, and their bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent import (
+    PPCA,
+    CorrespondenceLLE,
+    CorrespondencePPCA,
+    CorrespondenceSupervisedPPCA,
+    FactorAnalysis,
+    GraphPPCA,
+    KernelPPCA,
+    LocallyLinearEmbedding,
+    PPCAMixture,
+    RelationalPPCA,
+    RelationalSupervisedPPCA,
+    SupervisedPPCA,
+)
+from tests.fitted import variables_of
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(240, 4)) @ RNG.normal(size=(4, 24)) + 0.3 * RNG.normal(size=(240, 24))
+HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+LABELS = np.where(np.arange(240) % 3 == 0, -1, (X[:, 0] > 0).astype(int))
+PATH = sp.csr_array(sp.diags_array([np.ones(239)] * 2, offsets=[-1, 1]))
+PAIRS = np.column_stack([np.arange(80, 160), np.arange(80)])
+
+COUNTS = RNG.poisson(np.exp(np.clip(0.4 * X[:, :9], -2.0, 2.0))).astype(float)
+ERRORS = np.exp(0.3 * RNG.normal(size=X.shape))
+
+Fit = Callable[..., Any]
+
+
+def whole(rows: Any) -> Any:
+    """Rows in one block."""
+    return rows
+
+
+def views(cut: Callable[[Any], Any], likelihood: bool = False) -> dict[str, Any]:
+    """Two views, of which the last 80 rows of the first are the first 80 of the other."""
+    return {"a": cut(X[:160, :12]), "b": cut((COUNTS if likelihood else X[:, 12:])[80:])}
+
+
+FITS: dict[str, Fit] = {
+    "covariance": lambda cut=whole, **more: PPCA(3, solver="covariance").fit(cut(X), **more),
+    "krylov": lambda cut=whole, **more: PPCA(3, solver="krylov").fit(cut(X), **more),
+    "krylov, sparse": lambda cut=whole, **more: PPCA(3, solver="krylov").fit(cut(sp.csr_array(X * (X > 1))), **more),
+    "gram": lambda cut=whole, **more: PPCA(3, solver="gram").fit(cut(X[:20]), **more),
+    "em": lambda cut=whole, **more: PPCA(3, solver="em", max_iter=20).fit(cut(X), **more),
+    "missing": lambda cut=whole, **more: PPCA(3, missing="nan").fit(cut(HOLES), **more),
+    "error bars": lambda cut=whole, **more: PPCA(2).fit(cut(X), uncertainty=ERRORS, **more),
+    "counts": lambda cut=whole, **more: PPCA(2, likelihood="poisson", tol=1e-5).fit(cut(COUNTS), **more),
+    "heavy tails": lambda cut=whole, **more: PPCA(2, likelihood="student", tol=1e-5).fit(cut(X), **more),
+    "factor analysis": lambda cut=whole, **more: FactorAnalysis(2).fit(cut(X[:, :9]), **more),
+    "factor analysis, missing": lambda cut=whole, **more: FactorAnalysis(1, missing="nan").fit(
+        cut(HOLES[:60, :5]), **more
+    ),
+    "mixture": lambda cut=whole, **more: PPCAMixture(2, n_mixtures=2).fit(cut(X), **more),
+    "supervised": lambda cut=whole, **more: SupervisedPPCA(3, solver="krylov").fit(cut(X), LABELS, **more),
+    "relational": lambda cut=whole, **more: RelationalPPCA(3, solver="krylov").fit(cut(X), graph=PATH, **more),
+    "smoothed": lambda cut=whole, **more: GraphPPCA(3, solver="krylov").fit(cut(X), graph=PATH, **more),
+    "relational, labels": lambda cut=whole, **more: RelationalSupervisedPPCA(3).fit(cut(X), LABELS, graph=PATH, **more),
+    "views": lambda cut=whole, **more: CorrespondencePPCA(3).fit(views(cut), correspondence=PAIRS, **more),
+    "views of counts": lambda cut=whole, **more: CorrespondencePPCA(2, likelihood={"b": "poisson"}, tol=1e-5).fit(
+        views(cut, likelihood=True), correspondence=PAIRS, **more
+    ),
+    "views, labels": lambda cut=whole, **more: CorrespondenceSupervisedPPCA(3).fit(
+        views(cut), {"a": LABELS[:160]}, correspondence=PAIRS, **more
+    ),
+    "kernel": lambda cut=whole, **more: KernelPPCA(3, solver="memory").fit(cut(X), **more),
+    "kernel, recomputed": lambda cut=whole, **more: KernelPPCA(3, solver="recomputed").fit(cut(X), **more),
+    "landmarks": lambda cut=whole, **more: KernelPPCA(3, landmarks=40).fit(cut(X), **more),
+    "embedding": lambda cut=whole, **more: LocallyLinearEmbedding(n_neighbors=10).fit(cut(X), **more),
+    "embedded views": lambda cut=whole, **more: CorrespondenceLLE(n_neighbors=10).fit(
+        views(cut), correspondence=PAIRS, **more
+    ),
+}
+
+
+def bits(model: Any) -> dict[str, bytes]:
+    """All variables of a model but what its passes cost."""
+    found = variables_of(model)
+    return {
+        name: np.asarray(values).tobytes()
+        for name, values in found.items()
+        if (name == "pass_name" or not name.startswith("pass_")) and np.asarray(values).dtype != object
+    }
