@@ -21,7 +21,7 @@ from dlatent.engine.cache import CACHE
 from dlatent.engine.fold import Share, Work, halt
 from dlatent.engine.group import Targets, groups_of
 from dlatent.engine.machine import before_pause, cache_share, current_worker, give_back, memory, processors
-from dlatent.engine.task_graph import Layout, Ref, TaskGraph
+from dlatent.engine.task_graph import Layout, Ref, TaskGraph, TaskNode
 from dlatent.errors import interrupt
 from dlatent.passes import Resources
 
@@ -65,25 +65,61 @@ def taken(take: Take, share: Share) -> Share:
     return (), tally
 
 
-class InProcess:
-    """As many tasks at a time as there are processors; or `serial`, one, the reference that all executors must equal
-    to the last bit.
+class Local:
+    """What executors whose tasks run in this process have in common.
 
     What every executor has: `resources`, and `groups`, those of its data source.
     """
+
+    layout: Layout
+
+    def __init__(self, source: DataSource, targets: Targets, graph: Graph | None, resources: Resources) -> None:
+        self.resources, self.groups = resources, groups_of(source, targets, graph)
+        # What the source and its edges are called in the cache.
+        self._keys = [each.key for each in (self.groups[0], self.groups[0].graph) if each is not None]
+
+    @property
+    def nbytes(self) -> tuple[int, ...]:
+        """Bytes of the blocks of each group."""
+        return tuple(sum(block.nbytes for block in group.blocks) for group in self.groups)
+
+    def called(self, task: TaskNode, work: Work) -> Callable[..., Any]:
+        """The call of a task, which takes the results that are its inputs."""
+        groups = [self.groups[at] if isinstance(at, int) else [self.groups[i] for i in at] for at in task.groups]
+        return partial(task.call, work, *task.values, *groups)
+
+    def homes(self) -> Sequence[str]:
+        """The worker of each group."""
+        return self.layout.homes
+
+    def keep(self, cache_bytes: int) -> None:
+        """Keep so many bytes of blocks between passes, in each process."""
+        self.resources = replace(self.resources, cache_bytes=cache_bytes)
+        CACHE.release(self._keys, cache_bytes)
+
+    def forget(self) -> None:
+        """Lose what is kept between passes."""
+        CACHE.release(self._keys)
+
+    def close(self) -> None:
+        """Free what is kept between passes."""
+        self.forget()
+        give_back()
+
+
+class InProcess(Local):
+    """As many tasks at a time as there are processors; or `serial`, one, the reference that all executors must equal
+    to the last bit."""
 
     def __init__(
         self, source: DataSource, targets: Targets, cache_bytes: int | None, graph: Graph | None, *, serial: bool
     ) -> None:
         limit, threads = memory(), 1 if serial else processors()
         cap = cache_share(limit) if cache_bytes is None else cache_bytes
-        self.resources = Resources("serial" if serial else "threads", 1, threads, limit, cap, limit)
-        self.groups = groups_of(source, targets, graph)
+        resources = Resources("serial" if serial else "threads", 1, threads, limit, cap, limit)
+        super().__init__(source, targets, graph, resources)
         # A task costs next to nothing here: none takes several groups.
-        nbytes = tuple(sum(block.nbytes for block in group.blocks) for group in self.groups)
-        self.layout = Layout(nbytes, (HERE,) * len(nbytes), {HERE: threads})
-        # What the source and its edges are called in the cache.
-        self._keys = [each.key for each in (self.groups[0], self.groups[0].graph) if each is not None]
+        self.layout = Layout(self.nbytes, (HERE,) * len(self.groups), {HERE: threads})
         self._get: Callable[..., Any] = get_sync if serial else partial(threaded.get, num_workers=threads)
 
     def available(self) -> Resources:
@@ -103,8 +139,7 @@ class InProcess:
         task_graph, dask_graph = build(self.layout), dict[Any, Any]()
         done = None if tell is None else step_counter(task_graph.steps, tell)
         for number, task in enumerate(task_graph.tasks):
-            groups = [self.groups[at] if isinstance(at, int) else [self.groups[i] for i in at] for at in task.groups]
-            call = partial(task.call, work, *task.values, *groups)
+            call = self.called(task, work)
             if done is not None:
                 call = partial(_counted, done, task.steps, call)
             dask_graph[Ref(number)] = (call, *task.inputs)
@@ -126,20 +161,6 @@ class InProcess:
                 pool.shutdown(wait=False)
             raise
         return list(results), len(task_graph.tasks)
-
-    def homes(self) -> Sequence[str]:
-        """The worker of each group."""
-        return self.layout.homes
-
-    def keep(self, cache_bytes: int) -> None:
-        """Keep so many bytes of blocks between passes, in each process."""
-        self.resources = replace(self.resources, cache_bytes=cache_bytes)
-        CACHE.release(self._keys, cache_bytes)
-
-    def close(self) -> None:
-        """Free what is kept between passes."""
-        CACHE.release(self._keys)
-        give_back()
 
 
 @dataclass(frozen=True)

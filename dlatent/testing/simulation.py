@@ -13,8 +13,8 @@ that changes its first input in place (`TaskNode.updates`) uses it up.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from dlatent.arrays import DataSource, Graph
-from dlatent.engine.cache import CACHE
-from dlatent.engine.executor import Build, OnProgress, Take, step_counter, taken
+from dlatent.engine.executor import Build, Local, OnProgress, Take, place, step_counter, taken
 from dlatent.engine.fold import Work, halt
-from dlatent.engine.group import Targets, groups_of
+from dlatent.engine.group import Targets
 from dlatent.engine.task_graph import Layout, TaskGraph
 from dlatent.errors import EngineError
 from dlatent.passes import Resources
@@ -90,7 +89,7 @@ class SimulatedCluster:
         return SimulatedExecutor(self, source, targets, cache_bytes, graph)
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(Local):
     """Passes on a simulated cluster."""
 
     def __init__(
@@ -103,33 +102,16 @@ class SimulatedExecutor:
     ) -> None:
         self.cluster, self.rng, self.left = cluster, np.random.default_rng(cluster.seed), cluster.tasks
         cap = MEMORY // 2 if cache_bytes is None else cache_bytes
-        self.resources = Resources("cluster", cluster.workers, cluster.threads, MEMORY, cap, MEMORY)
-        self.groups = groups_of(source, targets, graph)
-        self._keys = [each.key for each in (self.groups[0], self.groups[0].graph) if each is not None]
+        resources = Resources("cluster", cluster.workers, cluster.threads, MEMORY, cap, MEMORY)
+        super().__init__(source, targets, graph, resources)
         names = [f"worker {number}" for number in range(cluster.workers)]
         self.slowness = dict(zip(names, self.rng.uniform(1.0, SLOWEST, len(names)).tolist(), strict=True))
-        homes = np.sort(self.rng.integers(0, len(names), len(self.groups))).tolist()
-        nbytes = tuple(sum(block.nbytes for block in group.blocks) for group in self.groups)
-        threads = dict.fromkeys(names, cluster.threads)
-        bundled = bool(self.rng.random() < 0.5)
-        self.layout = Layout(nbytes, tuple(names[home] for home in homes), threads, bundled)
+        threads, bundled = dict.fromkeys(names, cluster.threads), bool(self.rng.random() < 0.5)
+        self.layout = Layout(self.nbytes, tuple(place(len(self.groups), threads, ())), threads, bundled)
 
     def available(self) -> Resources:
         """The resources that a plan may use."""
         return self.resources
-
-    def homes(self) -> Sequence[str]:
-        """The worker of each group."""
-        return self.layout.homes
-
-    def keep(self, cache_bytes: int) -> None:
-        """Keep so many bytes of blocks between passes."""
-        self.resources = replace(self.resources, cache_bytes=cache_bytes)
-        CACHE.release(self._keys, cache_bytes)
-
-    def close(self) -> None:
-        """Free what is kept between passes; a process that has died has lost it."""
-        CACHE.release(self._keys)
 
     def execute(
         self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
@@ -247,11 +229,8 @@ class _Attempt:
         executor, cluster, number = self.executor, self.executor.cluster, event.task
         task = self.graph.tasks[number]
         if self.rng.random() < cluster.forgotten:
-            executor.close()
-        groups = [
-            executor.groups[at] if isinstance(at, int) else [executor.groups[i] for i in at] for at in task.groups
-        ]
-        result = task.call(self.work, *task.values, *groups, *event.inputs)
+            executor.forget()
+        result = executor.called(task, self.work)(*event.inputs)
         worker.busy -= 1
         self._ended(number)
         if number not in self.held and number not in self.came:
@@ -283,4 +262,4 @@ class _Attempt:
         worker.there, worker.life, worker.busy = False, worker.life + 1, 0
         comes = self.now + self.rng.exponential(AWAY)
         heappush(self.events, _Event(comes, next(self.order), name, worker.life))
-        self.executor.close()
+        self.executor.forget()
