@@ -31,6 +31,9 @@ CACHE_SHARE = 0.4
 """Share of a worker's memory that cached blocks may fill; the rest is for statistics and blocks in flight."""
 FRESH_WORKER = 200 * 2**20
 """Memory of a worker that has done nothing; plans count it as a part of a fit (`solvers.costs.WORKER_BASE`)."""
+VERSION_1 = ("memory.limit_in_bytes", "memory.soft_limit_in_bytes")
+VERSION_2 = ("memory.max", "memory.high")
+"""Where the control groups of Linux keep their limits, hard and soft; above a soft one the kernel slows processes."""
 NO_LIMIT = 2**60
 """The kernel says "no limit" by a number of about 2⁶³."""
 
@@ -79,8 +82,8 @@ def granted() -> int:
 
 
 def control_group_limit(process: Path = Path("/proc/self"), top: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The least limit in bytes of the control group of a process (its folder in /proc) and of all groups above it, of
-    version 1 or 2; None where there is no limit, and on systems without control groups.
+    """The least limit in bytes, hard or soft, of the control group of a process (its folder in /proc) and of all groups
+    above it, of version 1 or 2; None where there is no limit, and on systems without control groups.
 
     A container may see its own group only, as the top, under the path of another name space: what is not there is
     skipped.
@@ -94,11 +97,12 @@ def control_group_limit(process: Path = Path("/proc/self"), top: Path = Path("/s
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        root, name = (top / "memory", "memory.limit_in_bytes") if controllers else (top, "memory.max")
+        root, names = (top / "memory", VERSION_1) if controllers else (top, VERSION_2)
         group = root if ".." in path else root / path.lstrip("/")
         for folder in (group, *group.parents):
-            with suppress(OSError, ValueError):  # "max" is no number, and no limit
-                limits.append(int((folder / name).read_text()))
+            for name in names:
+                with suppress(OSError, ValueError):  # "max" is no number, and no limit
+                    limits.append(int((folder / name).read_text()))
             if folder == root:
                 break
     return min((limit for limit in limits if 0 < limit < NO_LIMIT), default=None)

@@ -71,6 +71,16 @@ def test_a_group_that_is_not_seen_has_the_limit_of_the_top(tmp_path, path):
     assert control_group_limit(process(tmp_path / "2", f"0::{path}"), tmp_path / "cgroup") == GIB
 
 
+@pytest.mark.parametrize(
+    ("groups", "folder", "name"),
+    [("0::/a", "a", "memory.high"), ("4:memory:/a", "memory/a", "memory.soft_limit_in_bytes")],
+)
+def test_soft_limits_count(tmp_path, groups, folder, name):
+    top = tmp_path / "sys"
+    limited(top / folder, GIB, name)
+    assert control_group_limit(process(tmp_path, groups), top) == GIB
+
+
 def test_without_control_groups_or_limits_there_is_none(tmp_path):
     assert control_group_limit(tmp_path / "nowhere") is None
     top = tmp_path / "cgroup"
