@@ -19,11 +19,8 @@ Function = Callable[[ObservationModel, slice, Own], Any]
 
 @dataclass(frozen=True)
 class ByView(ObservationModel):
-    """Views of these sizes side by side.
-
-    Each feature has a parameter of shape: 1 where its distribution has none, and all of a view the same where they
-    share one.
-    """
+    """Views of these sizes side by side.  Each feature has a parameter of shape, 1 where its distribution has none, and
+    all of a view the same where they share one."""
 
     models: tuple[ObservationModel, ...]
     sizes: tuple[int, ...]
@@ -107,9 +104,8 @@ class ByView(ObservationModel):
         """Those of views with parameters of shape, the same part for each feature where one is that of all."""
 
         def of_view(model: ObservationModel, at: slice, part: Own) -> Array:
-            sums = np.zeros((2, len(part.noise)))
             if part.shape is None:
-                return sums
+                return np.zeros((2, len(part.noise)))
             view = about._replace(e=about.e[:, at], v=about.v[:, at], terms=about.terms.of(at))
             sums = model.shape_sums(x[:, at], view, seen[:, at], part)
             return sums if model.shapes == "each" else np.broadcast_to(sums.mean(axis=1)[:, None], sums.shape)

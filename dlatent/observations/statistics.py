@@ -320,6 +320,8 @@ def block_rows(block: Block, request: RowsRequest) -> Array:
 
 def not_allowed(model: ObservationModel, x: Features) -> BadEntry | None:
     """The first value of some rows that the model has not; NaN is none."""
+    if model.values == ObservationModel.values:  # any number
+        return None
     entries: Any = x.data if isinstance(x, sp.csr_array) else x
     return BadEntry.of(x, ~(model.allowed(entries) | np.isnan(entries)))
 

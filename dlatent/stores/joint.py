@@ -175,7 +175,7 @@ def _check(view: ViewRows, x: Features, *, zero_rows: bool, holes: bool) -> None
             view=view.name,
         )
     model = OBSERVATION_MODELS[view.likelihood]
-    bad = None if view.likelihood == "normal" else not_allowed(model, x)
+    bad = not_allowed(model, x)
     if bad is not None:
         raise DataError(
             f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value:g}, and not "
