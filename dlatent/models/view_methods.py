@@ -140,7 +140,8 @@ def posterior(
     xarray.Dataset
         `scores` (sample, component) and `covariance` (component, component_2); of several views one covariance for each
         set of views that occurs (pattern, component, component_2), `pattern_of` (sample) and `has` (pattern, view),
-        which with `y` has a column "targets".
+        which with `y` has a column "targets".  With another `likelihood`, or with `missing="nan"`, each sample has its
+        own (sample, component, component_2).
     """
     fitted, samples = self._model, new_samples(self, views, correspondence, on, y)
     function, run = of_samples(self, joint_scores, ObservationRows.scores), RowsRun(client=client)
