@@ -76,6 +76,13 @@ def unpacked(packed: Array, size: int) -> Array:
 def congruent(packed: Array, by: Array) -> Array:
     """The packed AᵀSA (n, K′(K′+1)/2) of packed S (n, K(K+1)/2), for a matrix A (K, K′)."""
     first, second = triangle(by.shape[1])
+    ones = by.sum(axis=0)
+    if len(by) and ((by == 0.0) | (by == 1.0)).all() and (ones <= 1.0).all():
+        # Rows and columns are chosen, or zeros: a tenth of the time of products.
+        which = by.argmax(axis=0)
+        return np.asarray(
+            np.take(packed, _places(len(by))[which[first], which[second]], axis=1) * (ones[first] * ones[second])
+        )
     matrices = np.ascontiguousarray(unpacked(packed.T, len(by)).transpose(2, 0, 1))
     return np.ascontiguousarray((by.T @ matrices @ by)[:, first, second])
 

@@ -70,3 +70,16 @@ def test_packed_squares_unpack_to_outer_products():
     rows = np.random.default_rng(0).standard_normal((6, 4))
     found = symmetric.unpacked(symmetric.packed_squares(rows).T, 4)
     np.testing.assert_array_equal(found, np.einsum("na,nb->abn", rows, rows))
+
+
+@pytest.mark.parametrize("by", [np.eye(4, 3), np.eye(4, 6), np.eye(4)[:, [2, 0]], np.eye(4)[:, [1, 1]], np.eye(0, 2)])
+def test_chosen_components_are_those_of_the_product(by):
+    """A matrix of ones and zeros chooses, any other multiplies."""
+    rng, size = np.random.default_rng(0), len(by)
+    matrices = rng.standard_normal((5, size, size))
+    matrices += matrices.transpose(0, 2, 1)
+    for factor in (by, 2.0 * by):
+        first, second = symmetric.triangle(size)
+        product = symmetric.congruent(matrices[:, first, second], factor)
+        expected = np.einsum("ak,nab,bl->nkl", factor, matrices, factor)
+        np.testing.assert_array_equal(np.moveaxis(symmetric.unpacked(product.T, by.shape[1]), -1, 0), expected)
