@@ -41,10 +41,9 @@ class GroupEdges(NamedTuple):
 
 
 class SentRows:
-    """The rows of some groups, by the number of the group, on their way to a worker whose groups need them.
+    """The rows of some groups, by the number of the group, on their way to workers whose groups need them.
 
-    One value for all of them keeps the graph of a pass linear in the number of groups.  What it holds are the rows of
-    other tasks, so that it weighs something only where it was sent.
+    What it holds are the rows of other tasks, so that it weighs something only where it was sent.
     """
 
     def __init__(self, rows: Mapping[int, Rows], nbytes: int = 0) -> None:
@@ -55,37 +54,47 @@ class SentRows:
 
 
 def edges_graph(layout: Layout, edges: Edges, needs: Sequence[Sequence[int]]) -> TaskGraph:
-    """The tasks of a pass: every group sends rows to the workers whose groups have edges to them, once or several
-    times, and is folded.  `needs[g]` are the groups that group g has edges to."""
-    draft, members = Draft(), defaultdict[str, list[int]](list)
-    for group, home in enumerate(layout.homes):
-        members[home].append(group)
-    wanted = {home: sorted({near for group in groups for near in needs[group]}) for home, groups in members.items()}
+    """The tasks of a pass: every group sends rows to those that have edges to them, once or several times, and is
+    folded.  `needs[g]` are the groups that group g has edges to."""
+    draft, bundles = Draft(), bundles_of(layout.homes, needs)
+    bundle_of = {group: number for number, groups in enumerate(bundles) for group in groups}
+    wanted = [tuple(dict.fromkeys(bundle_of[other] for other in near)) for near in needs]
 
-    def parcels_of(rows: Sequence[Ref]) -> dict[str, list[Ref]]:
-        """For each worker, what it gets from every worker, itself among them."""
-        parcels = defaultdict[str, list[Ref]](list)
-        for home, near in wanted.items():
-            for sender in members:
-                sent = tuple(group for group in near if layout.homes[group] == sender)
-                if sent:
-                    inputs = tuple(rows[group] for group in sent)
-                    parcels[home].append(draft.add(pack, values=(sent,), inputs=inputs, home=sender))
-        return parcels
+    def packed(rows: Sequence[Ref]) -> list[Ref]:
+        """The bundles of these rows."""
+        return [
+            draft.add(pack, values=(groups,), inputs=tuple(rows[at] for at in groups), home=layout.homes[groups[0]])
+            for groups in bundles
+        ]
 
     first = [draft.add(project, groups=(group,), home=home) for group, home in enumerate(layout.homes)]
-    last, near = first, parcels_of(first)
+    last, sent = first, packed(first)
 
     def with_neighbours(group: int) -> dict[str, Any]:
-        home = layout.homes[group]
-        return {"groups": (group,), "inputs": (first[group], last[group], *near[home]), "home": home}
+        near = (sent[number] for number in wanted[group])
+        return {"groups": (group,), "inputs": (first[group], last[group], *near), "home": layout.homes[group]}
 
     for hop in range(1, edges.hops):
         last = [draft.add(spread, values=(hop,), reads=False, **with_neighbours(group)) for group in range(len(first))]
-        near = parcels_of(last)
+        sent = packed(last)
     return draft.tree(
         lambda group: draft.add(fold_met, steps=1, reads=edges.features, **with_neighbours(group)), len(first)
     )
+
+
+def bundles_of(homes: Sequence[str], needs: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Groups of one worker that the same workers need, so that whoever gets a bundle needs all of it.
+
+    Every group is in one bundle at most.  One for each two workers would be a million tasks on a thousand workers.
+    """
+    takers, alike = [set[str]() for _ in homes], defaultdict[tuple[str, frozenset[str]], list[int]](list)
+    for home, near in zip(homes, needs, strict=True):
+        for group in near:
+            takers[group].add(home)
+    for group, (home, workers) in enumerate(zip(homes, takers, strict=True)):
+        if workers:
+            alike[home, frozenset(workers)].append(group)
+    return [tuple(groups) for groups in alike.values()]
 
 
 def survey_graph(layout: Layout) -> TaskGraph:
@@ -294,10 +303,12 @@ def count_neighbours(work: Work, group: Group) -> Share:
 
 
 class Traffic(NamedTuple):
-    """Traffic of one exchange: rows that travel between workers, and rows that the fullest worker then holds."""
+    """Traffic of one exchange: rows that travel between workers, rows that the fullest worker then holds, and tasks
+    that make, send and add them."""
 
     rows: int
     reach: int
+    tasks: int
 
 
 def traffic_of(survey: npt.NDArray[np.int64], rows: Sequence[int], homes: Sequence[str]) -> Traffic:
@@ -308,4 +319,5 @@ def traffic_of(survey: npt.NDArray[np.int64], rows: Sequence[int], homes: Sequen
         wanted = (survey[at_home] > 0).any(axis=0) & ~at_home
         travelling += int(sizes[wanted].sum())
         reach = max(reach, int(sizes[wanted | at_home].sum()))
-    return Traffic(travelling, reach)
+    needs = [np.flatnonzero(counts).tolist() for counts in survey]
+    return Traffic(travelling, reach, len(homes) + len(bundles_of(homes, needs)))

@@ -134,7 +134,7 @@ class FitTask(Task):
         between, kernel = self.between, self.kernel
         if between is not None:
             moved = session.traffic()
-            between = replace(between, travelling=moved.rows, reach=moved.reach)
+            between = replace(between, travelling=moved.rows, reach=moved.reach, tasks=moved.tasks)
         if kernel is not None:
             kernel = replace(kernel, kept=partial(kernel.kept, session))
         return replace(self, between=between, kernel=kernel)

@@ -168,7 +168,7 @@ def placed(
         cache_bytes=cache,
         cached=data.in_memory or data.nbytes + edges <= cache * machine.workers // shares,
         max_rank=subspace(task, machine)[0],
-        tasks_per_pass=data.tasks,
+        tasks_per_pass=data.tasks + (task.between.hops * task.between.tasks if task.between else 0),
     )
 
 

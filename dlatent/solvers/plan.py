@@ -91,7 +91,8 @@ class Plan:
     max_rank : int
         Widest subspace that the driver will hold.
     tasks_per_pass : int
-        One for each group of blocks and one for each join of groups, or one for each pair that meets.
+        One for each group of blocks and one for each join of groups, and those of neighbour sums; or one for each pair
+        that meets.
     passes : int
         Passes that are expected, or with solver="em" the most.
     work : float

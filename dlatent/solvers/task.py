@@ -116,6 +116,7 @@ class Between:
     candidates : strengths of smoothing that are compared before the fit; `comparison`, how they were.
     travelling : rows that one neighbour sum moves between workers.
     reach : rows that the fullest worker holds in a neighbour sum, its own and those of its neighbours.
+    tasks : those that one neighbour sum adds to a pass.
     """
 
     graph: Graph
@@ -125,6 +126,7 @@ class Between:
     comparison: Comparison | None = None
     travelling: int = 0
     reach: int = 0
+    tasks: int = 0
 
 
 @dataclass(frozen=True)
@@ -314,7 +316,7 @@ class Task:
             "views": None if self.arrangement is None else self.specification.sizes,
             "present": None if self.arrangement is None else self.specification.patterns,
             "between": between
-            and {name: getattr(between, name) for name in ("hops", "candidates", "travelling", "reach")}
+            and {name: getattr(between, name) for name in ("hops", "candidates", "travelling", "reach", "tasks")}
             | {name: getattr(between.graph, name) for name in ("entries", "in_memory", "precision")},
             "kernel": kernel
             and {name: getattr(kernel, name) for name in ("itemsize", "place", "landmarks", "kept_bytes")}

@@ -7,17 +7,18 @@ from collections import Counter
 from itertools import combinations_with_replacement, product
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.engine import edges, fold, pairs
-from dlatent.engine.edges import survey_graph
+from dlatent.engine.edges import survey_graph, traffic_of
 from dlatent.engine.fold import Work
 from dlatent.engine.remote import Message
 from dlatent.engine.session import pass_graph
 from dlatent.engine.task_graph import BUNDLE_BYTES, Layout, rows_graph
-from dlatent.order import reduce_tree
+from dlatent.order import reduce_tree, task_count
 from dlatent.passes import Edges, Pass, pair_pass, tile_pass
 from tests.law_examples import examples
 
@@ -144,15 +145,35 @@ def test_rows_reach_every_group_that_has_edges_to_them(layout, hops, random):
     assert met == dict.fromkeys(range(len(layout.homes)), hops)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 16])
-def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers):
-    """Where every group has edges to every group; their number squared would be a million inputs."""
-    groups = 1024
+def needs_of(kind, groups):
+    """The groups that each has edges to: all, those beside it, or a random half."""
+    if kind == "all":
+        return [range(groups)] * groups
+    if kind == "near":
+        return [range(max(group - 1, 0), min(group + 2, groups)) for group in range(groups)]
+    return [np.flatnonzero(row) for row in np.random.default_rng(0).random((groups, groups)) < 0.5]
+
+
+@pytest.mark.parametrize("kind", ["all", "near", "half"])
+@pytest.mark.parametrize("workers", [1, 2, 16, 64, 256, 1000])
+def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers, kind):
+    """With any number of workers, whose number squared would be a million tasks; rows go to who needs them alone."""
+    groups, hops = 1024, 2
     homes = tuple(f"worker {group * workers // groups}" for group in range(groups))
-    layout = Layout((1,) * groups, homes, dict.fromkeys(homes, 1))
-    task_graph = pass_graph(graph(2), layout, [range(groups)] * groups)
-    assert len(task_graph.tasks) < 5 * groups
-    assert sum(len(task.inputs) for task in task_graph.tasks) < 6 * groups * (1 + workers)
+    layout, needs = Layout((1,) * groups, homes, dict.fromkeys(homes, 1)), needs_of(kind, groups)
+    task_graph = pass_graph(graph(hops), layout, needs)
+    survey = np.zeros((groups, groups), dtype=np.int64)
+    for row, near in zip(survey, needs, strict=True):
+        row[near] = 1
+    moved = traffic_of(survey, [1] * groups, homes)
+    assert len(task_graph.tasks) == task_count(groups) + hops * moved.tasks <= 6 * groups
+    assert sum(len(task.inputs) for task in task_graph.tasks) < 6 * groups + hops * (survey.sum() + groups)
+    if kind == "all":
+        assert sum(len(task.inputs) for task in task_graph.tasks) < 6 * groups * (1 + workers)
+    bundles = [task.call is edges.pack for task in task_graph.tasks]
+    arrived = {(ref, task.home) for task in task_graph.tasks for ref in task.inputs if bundles[ref.task]}
+    sent = [(task_graph.tasks[ref.task], home) for ref, home in arrived]
+    assert sum(len(task.inputs) for task, home in sent if task.home != home) == hops * moved.rows
 
 
 @given(layouts(most=20), st.integers(1, 20))
