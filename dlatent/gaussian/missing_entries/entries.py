@@ -93,13 +93,9 @@ class Weights(NamedTuple):
 def weights_of(loadings: Array, noise: Array, spread: Array | None = None) -> Weights:
     """The weights of features with loadings (D, K), of covariances (D, K(K+1)/2) where these are uncertain, and noise
     variances (D,)."""
-    size = loadings.shape[1] * (loadings.shape[1] + 1) // 2
-    pairs = np.ones((len(noise), size + 1))  # the numbers of a feature side by side, as products with sparse rows ask
-    pairs[:, :size] = packed_squares(loadings)
-    if spread is not None:
-        pairs[:, :size] += spread
-    pairs[:, :size] /= noise[:, None]
-    return Weights(pairs.T, (loadings / noise[:, None]).T)
+    pairs = packed_squares(loadings) if spread is None else packed_squares(loadings) + spread
+    pairs = (pairs / noise[:, None]).T
+    return Weights(np.vstack([pairs, np.ones(len(noise))]), np.ascontiguousarray((loadings / noise[:, None]).T))
 
 
 def posterior(rows: Observed, weights: Weights) -> Posterior:

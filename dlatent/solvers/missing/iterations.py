@@ -164,22 +164,20 @@ class BoundEM(EntriesEM):
     without which the bound is higher is switched off."""
 
     axes: Array
-    straight: Parameters
     worths: Array
     certain: Array
     due = PATIENT
 
     def seen(self, point: Parameters) -> Parameters:
         """A point along the axes of the prior."""
-        rest = others(point, self.specification)
-        self.axes = axes_of(rest, self.units.counts)
-        self.straight = rest.turned(self.axes)
-        return self._changed(point, lambda _: self.straight)
+        self.axes = axes_of(others(point, self.specification), self.units.counts)
+        return self._changed(point, lambda rest: rest.turned(self.axes))
 
     def judged(self, entries: Entries, point: Parameters) -> tuple[Parameters, float]:
         """The EM image of a point, and the bound there; also what components along the axes of the prior are worth, and
         how sure they are."""
-        counts, rest, straight = self.units.counts, others(point, self.specification), self.straight
+        counts, rest = self.units.counts, others(point, self.specification)
+        straight = rest.turned(self.axes)
         if self.priors.variance is None:
             self.worths, self.certain = worth(entries, straight), certainty(straight, counts)
         else:
