@@ -302,9 +302,14 @@ def count_neighbours(work: Work, group: Group) -> Share:
     return counts, Tally()
 
 
+def needs_of(survey: npt.NDArray[np.int64]) -> list[list[int]]:
+    """The groups that each group has edges to, from the rows of each (G, G) that it meets."""
+    return [np.flatnonzero(counts).tolist() for counts in survey]
+
+
 class Traffic(NamedTuple):
     """Traffic of one exchange: rows that travel between workers, rows that the fullest worker then holds, and tasks
-    that make, send and add them."""
+    that it adds to a pass."""
 
     rows: int
     reach: int
@@ -319,5 +324,4 @@ def traffic_of(survey: npt.NDArray[np.int64], rows: Sequence[int], homes: Sequen
         wanted = (survey[at_home] > 0).any(axis=0) & ~at_home
         travelling += int(sizes[wanted].sum())
         reach = max(reach, int(sizes[wanted | at_home].sum()))
-    needs = [np.flatnonzero(counts).tolist() for counts in survey]
-    return Traffic(travelling, reach, len(homes) + len(bundles_of(homes, needs)))
+    return Traffic(travelling, reach, len(homes) + len(bundles_of(homes, needs_of(survey))))

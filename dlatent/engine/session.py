@@ -154,7 +154,9 @@ class Session(AbstractContextManager["Session"]):
             pass_, self.count = replace(pass_, count=self.count), None
         needs = []
         if isinstance(pass_.exchange, Edges):
-            needs = [np.flatnonzero(counts).tolist() for counts in self.survey()]
+            from dlatent.engine.edges import needs_of
+
+            needs = needs_of(self.survey())
         if self.journal is not None and pass_.recorded:
             return self._journalled(pass_, needs, self.journal)  # type: ignore[no-any-return]
         shares, cost = self._executed(pass_, lambda layout: pass_graph(pass_, layout, needs))

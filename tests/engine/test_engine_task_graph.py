@@ -169,6 +169,7 @@ def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers, kind):
     assert len(task_graph.tasks) == task_count(groups) + hops * moved.tasks <= 6 * groups
     assert sum(len(task.inputs) for task in task_graph.tasks) < 6 * groups + hops * (survey.sum() + groups)
     if kind == "all":
+        assert moved.tasks == groups + workers
         assert sum(len(task.inputs) for task in task_graph.tasks) < 6 * groups * (1 + workers)
     bundles = [task.call is edges.pack for task in task_graph.tasks]
     arrived = {(ref, task.home) for task in task_graph.tasks for ref in task.inputs if bundles[ref.task]}
