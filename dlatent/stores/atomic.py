@@ -40,8 +40,8 @@ SIGNED = "checkpoint"
 STORE_VERSION = 1
 """Layout version of the data stores (matrices) that this library writes."""
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk or an exceeded quota."""
+REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS)
+"""Errors of a disk that is full, fails, or may not be written."""
 
 REPLACE = "pass overwrite=True to replace it"
 """Hint to overwrite."""
@@ -85,19 +85,23 @@ def new_store(
 
 
 @contextlib.contextmanager
-def with_room(target: Place) -> Iterator[None]:
-    """Name the store for which a disk has no room.
-
-    Errors: StoreError.
-    """
+def writing(target: Place) -> Iterator[None]:
+    """A context whose errors of the disk are StoreErrors; those that name a file elsewhere stay as they are."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in REFUSED or not _beside(target, error.filename):
             raise
-        raise StoreError(
-            f"cannot write {zarr_location(target)}: {error}; make room, or choose another place"
-        ) from error
+        how = "make room, check your right to write there, or choose another place"
+        raise StoreError(f"cannot write {zarr_location(target)}: {error}; {how}") from error
+
+
+def _beside(target: Place, name: Any) -> bool:
+    """Whether a file lies in a store, or in what is written for it; true where an error names none."""
+    path = local_path(target)
+    if path is None or not isinstance(name, str):
+        return True
+    return any(part == path.name or part.startswith(f".{path.name}{PARTIAL}") for part in Path(name).parts)
 
 
 @contextlib.contextmanager
@@ -126,7 +130,7 @@ def begun(
         with _writing_to(place):
             marker = {"kind": kind, "version": version, "complete": False}
             zarr.create_group(begin(location), zarr_format=3, attributes={MARKER: marker, **(attributes or {})})
-        with with_room(target):
+        with writing(target):
             yield store
     except BaseException:
         store.abort()
@@ -156,7 +160,8 @@ class Unfinished:
 
     def sign(self, checkpoint: str | None) -> None:
         """Keep in the store with which checkpoint it is made; None is passed over."""
-        sign(self.root(), checkpoint)
+        with writing(self.target):
+            sign(self.root(), checkpoint)
 
     def finish(self) -> None:
         """Mark the store complete and move it to its place; `abort` must follow where this fails."""

@@ -175,16 +175,16 @@ def file_size(location: str) -> int:
     if path is not None and path.is_dir():
         raise DataError(f"{location} is a directory; name the file in it, or give format= for a directory store")
     require_file(path, location)
-    with open_raw(location) as raw:
+    with guarded(location), open_raw(location) as raw:
         return int(raw.seek(0, os.SEEK_END))
 
 
 def directory_size(location: str) -> int | None:
-    """Bytes of all files below a local directory (None for a remote one)."""
+    """Bytes of all files below a local directory; None for a remote one, and where it cannot be listed."""
     path = local_path(location)
-    if path is None:
-        return None
-    return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
+    with contextlib.suppress(OSError):  # the store is whole, whatever it weighs
+        return None if path is None else sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+    return None
 
 
 def file_name(location: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import zarr
 
 from dlatent.errors import DataError, StoreError, masked
-from dlatent.stores.atomic import MARKER, STORE_VERSION, new_store, with_room
+from dlatent.stores.atomic import MARKER, STORE_VERSION, new_store, writing
 from dlatent.stores.checked import MissingChunks, place_of
 from dlatent.stores.chunked import (
     ALL_WRITTEN,
@@ -95,7 +95,7 @@ class _Copy:
         source, text = self.source, _is_text(self.source)
         named: Any = getattr(source.metadata, "dimension_names", None) or source.attrs.get(DIMENSIONS)
         attributes, dropped = cf_attributes(source), (DIMENSIONS, MARKER)
-        with guarded(place_of(source), StoreError), with_room(target):
+        with guarded(place_of(source), StoreError), writing(target):
             copy = new_array(
                 root,
                 self.name,

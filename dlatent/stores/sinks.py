@@ -26,7 +26,7 @@ import zarr
 from dlatent.arrays import Array, DataSource
 from dlatent.containers import in_precision
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.atomic import Unfinished, begun, with_room
+from dlatent.stores.atomic import Unfinished, begun, writing
 from dlatent.stores.checked import checked, place_of
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
 from dlatent.stores.documents import store_at
@@ -115,7 +115,7 @@ class RowSink(Unfinished):
         first = -(-start // self.row_chunk) * self.row_chunk
         last = stop if stop == self.shape[0] else stop // self.row_chunk * self.row_chunk
         tail = max(first, last)
-        with with_room(self.target):
+        with writing(self.target):
             self._set_aside(start, values[: first - start])
             if first < last:
                 self._array()[first:last] = values[first - start : last - start]
@@ -140,7 +140,7 @@ class RowSink(Unfinished):
                     "write each block once"
                 )
             parts = [cast(ZarrArray, fragments[f"{start}-{stop}"]) for start, stop in members]
-            with with_room(self.target):
+            with writing(self.target):
                 array[low:high] = np.concatenate([read_all(part) for part in parts])
 
     def finish(self) -> None:
@@ -148,12 +148,12 @@ class RowSink(Unfinished):
 
         Errors: StoreError where rows were never written.
         """
-        root, array = self.root(), self._array()
-        if array.nchunks_initialized != array.nchunks:
-            raise StoreError(f"{self.target}: some rows were never written; write all blocks before finishing")
-        if _FRAGMENTS in root:
-            del root[_FRAGMENTS]
-        with with_room(self.target):
+        with writing(self.target):
+            root, array = self.root(), self._array()
+            if array.nchunks_initialized != array.nchunks:
+                raise StoreError(f"{self.target}: some rows were never written; write all blocks before finishing")
+            if _FRAGMENTS in root:
+                del root[_FRAGMENTS]
             super().finish()
 
     def _array(self) -> ZarrArray:
@@ -217,7 +217,7 @@ class TileSink(Unfinished):
         start = self.bounds[int(np.searchsorted(self.bounds, row, side="right")) - 1]
         panel = open_to_write(self.location, panel_name(start))
         at = (slice(row - start, row - start + tile.shape[0]), slice(column - start, column - start + tile.shape[1]))
-        with with_room(self.target):
+        with writing(self.target):
             panel[at] = tile.astype(self.dtype, copy=False)
         return int(tile.size)
 

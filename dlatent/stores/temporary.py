@@ -58,6 +58,12 @@ def temporary_path(path: Path, tag: str = "") -> Path:
     return path.with_name(f".{path.name}{PARTIAL}{tag}{HOST}{secrets.token_hex(6)}")
 
 
+def made_for(directory: Path) -> Path:
+    """The place that `make` was asked for; other directories themselves."""
+    name, partial, _ = directory.name[1:].partition(PARTIAL)
+    return directory.with_name(name) if partial else directory
+
+
 def take(directory: Path) -> None:
     """Lock a directory that is new, or that another process made and left.
 

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError, masked
-from dlatent.stores.atomic import MARKER, new_store, require_writable, with_room
+from dlatent.stores.atomic import MARKER, new_store, require_writable, writing
 from dlatent.stores.checked import MissingChunks
 from dlatent.stores.chunked import read_all, write_array
 from dlatent.stores.graph.direction import Direction
@@ -164,7 +164,7 @@ def reorder(
         new_store(out_data, kind="data", overwrite=overwrite) as root,
         scratch(out_data) as directory,
     ):
-        with guarded(source.description, StoreError), with_room(out_data):
+        with guarded(source.description, StoreError), writing(out_data):
             notes = _carry(node, source, root, Reordering(order, directory))
         rows = (after[start : start + ROWS] for start in range(0, graph.samples, ROWS))
         write_graph(root_graph, rows, graph.samples, weighted=bool(np.any(after.data != 1)))

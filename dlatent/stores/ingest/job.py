@@ -18,6 +18,7 @@ import zarr
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError, masked, number_of
+from dlatent.stores.atomic import writing
 from dlatent.stores.checkpoint import Checkpoint
 from dlatent.stores.checkpoint_codec import decode, encode, fingerprint
 from dlatent.stores.files import file_size, open_raw
@@ -42,7 +43,7 @@ from dlatent.stores.ingest.writer import (
     write_labels,
 )
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.location import guarded, guarded_each
+from dlatent.stores.location import Place, guarded, guarded_each
 from dlatent.stores.sparse import CsrWriter, row_numbers
 
 Progress = Callable[[int, int | None, int], None]
@@ -55,11 +56,13 @@ COMPARED_BYTES = 1 << 20
 class Job:
     """One ingest under way: where the rows come from, what is done to them, and what was counted.
 
-    Parameters: `root`, the new store; `label_file`, with labels of all rows, instead of those of the reader.
+    Parameters: `root`, the new store, which comes to `destination`; `label_file`, with labels of all rows, instead of
+    those of the reader.
     """
 
     def __init__(
         self,
+        destination: Place,
         root: zarr.Group,
         reader: Reader,
         label_file: str | None,
@@ -67,7 +70,7 @@ class Job:
         directory: Path,
         progress: Progress | None,
     ) -> None:
-        self._root, self._reader, self._options = root, reader, options
+        self._destination, self._root, self._reader, self._options = destination, root, reader, options
         self._directory, self._progress = directory, progress
         start_layout(root)
         self._names, self._kept = name_writer(root, "obs"), list[npt.NDArray[np.int64]]()
@@ -107,7 +110,7 @@ class Job:
             self._append(decode(path.read_bytes(), str(path)), idf)
             path.unlink()
         self.shape = self.writer.close()
-        with guarded(name):  # text that is none shows where it is written
+        with guarded(name), writing(self._destination):  # text that is none shows where it is written
             self._finish()
 
     def notes(self) -> Iterator[str]:
@@ -145,7 +148,8 @@ class Job:
                     )
                 batch, kept = batch.take(filled), kept[filled]
             # Rows keep the numbers that they have in the file, so that what names rows by these still finds them.
-            self._names.append(kept if batch.ids is None else batch.ids)
+            with writing(self._destination):
+                self._names.append(kept if batch.ids is None else batch.ids)
             self._kept.append(kept)
             self._collector.add(batch.labels if self._file_labels is None else self._file_labels[kept])
             yield batch

@@ -14,8 +14,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.errors import DataError
+from dlatent.stores.atomic import writing
 from dlatent.stores.ingest.batches import BatchFunction, Values
 from dlatent.stores.sparse import csr
+from dlatent.stores.temporary import made_for
 
 PIECE = 1 << 18
 """Entries that are moved at once; those of 24 bytes, of larger ones fewer."""
@@ -141,7 +143,7 @@ class TripleSpill:
     """
 
     def __init__(self, directory: Path, rows: int, columns: int, dtype: npt.DTypeLike) -> None:
-        self._listed, self._sorted = directory / "all", directory / "sorted"
+        self._listed, self._sorted, self._target = directory / "all", directory / "sorted", made_for(directory)
         self._columns = columns
         self._record = np.dtype([("row", np.int64), ("column", np.int64), ("value", dtype)])
         self._counts = np.zeros(rows, dtype=np.int64)
@@ -152,7 +154,7 @@ class TripleSpill:
         records = np.empty(len(rows), dtype=self._record)
         records["row"], records["column"], records["value"] = rows, columns, values
         np.add.at(self._counts, rows, 1)
-        with self._listed.open("ab") as stream:
+        with writing(self._target), self._listed.open("ab") as stream:
             stream.write(records.tobytes())
 
     def batches(self, batch_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
@@ -168,7 +170,7 @@ class TripleSpill:
         ranges = list(row_cuts(indptr, max(batch_bytes // self._record.itemsize, 1)))
         starts = np.array([start for start, _ in ranges], dtype=np.int64)
         place, piece = indptr[starts], max(24 * PIECE // self._record.itemsize, 1)
-        with self._sorted.open("wb") as out, self._listed.open("rb") as listed:
+        with writing(self._target), self._sorted.open("wb") as out, self._listed.open("rb") as listed:
             while len(records := np.fromfile(listed, dtype=self._record, count=piece)):
                 _scatter(out, records, np.searchsorted(starts, records["row"], side="right") - 1, place)
         self._listed.unlink()

@@ -197,7 +197,8 @@ def ingest(
         file_size(location)
     with contextlib.ExitStack() as stack:
         if resume:
-            about = about_ingest(locations, {"format": kind, **asdict(options)})
+            with guarded(", ".join(locations)):
+                about = about_ingest(locations, {"format": kind, **asdict(options)})
             checkpoint = stack.enter_context(checkpoint_of_store(destination, about))
             overwrite = overwrite or left_by(destination, checkpoint.identity)
         root = stack.enter_context(new_store(destination, kind="data", overwrite=overwrite))
@@ -207,7 +208,7 @@ def ingest(
         with guarded(", ".join(locations)):
             reader, label_file = open_reader(locations, kind, options, directory)
         stack.callback(reader.close)
-        job = Job(root, reader, label_file, options, directory, progress)
+        job = Job(destination, root, reader, label_file, options, directory, progress)
         job.run(partial(recorded_batches, reader, checkpoint) if resume else lambda size: reader.batches(size, START))
         marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
         root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": kind}
