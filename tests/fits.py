@@ -25,13 +25,15 @@ from dlatent import (
 from tests.fitted import variables_of
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(240, 4)) @ RNG.normal(size=(4, 24)) + 0.3 * RNG.normal(size=(240, 24))
+N = 48
+X = RNG.normal(size=(N, 3)) @ RNG.normal(size=(3, 8)) + 0.3 * RNG.normal(size=(N, 8))
+WIDE = RNG.normal(size=(N, 3)) @ RNG.normal(size=(3, 24)) + 0.5 * RNG.normal(size=(N, 24))
+"""Rows of so many features that Krylov spaces take several passes."""
 HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
-LABELS = np.where(np.arange(240) % 3 == 0, -1, (X[:, 0] > 0).astype(int))
-PATH = sp.csr_array(sp.diags_array([np.ones(239)] * 2, offsets=[-1, 1]))
-PAIRS = np.column_stack([np.arange(80, 160), np.arange(80)])
-
-COUNTS = RNG.poisson(np.exp(np.clip(0.4 * X[:, :9], -2.0, 2.0))).astype(float)
+LABELS = np.where(np.arange(N) % 3 == 0, -1, (X[:, 0] > 0).astype(int))
+PATH = sp.csr_array(sp.diags_array([np.ones(N - 1)] * 2, offsets=[-1, 1]))
+PAIRS = np.column_stack([np.arange(N // 3, 2 * N // 3), np.arange(N // 3)])
+COUNTS = RNG.poisson(np.exp(np.clip(0.4 * X[:, 4:], -2.0, 2.0))).astype(float)
 ERRORS = np.exp(0.3 * RNG.normal(size=X.shape))
 
 Fit = Callable[..., Any]
@@ -43,41 +45,43 @@ def whole(rows: Any) -> Any:
 
 
 def views(cut: Callable[[Any], Any], likelihood: bool = False) -> dict[str, Any]:
-    """Two views, of which the last 80 rows of the first are the first 80 of the other."""
-    return {"a": cut(X[:160, :12]), "b": cut((COUNTS if likelihood else X[:, 12:])[80:])}
+    """Two views, of which the last third of the rows of the first is the first of the other."""
+    return {"a": cut(X[: 2 * N // 3, :4]), "b": cut((COUNTS if likelihood else X[:, 4:])[N // 3 :])}
 
 
 FITS: dict[str, Fit] = {
-    "covariance": lambda cut=whole, **more: PPCA(3, solver="covariance").fit(cut(X), **more),
-    "krylov": lambda cut=whole, **more: PPCA(3, solver="krylov").fit(cut(X), **more),
-    "krylov, sparse": lambda cut=whole, **more: PPCA(3, solver="krylov").fit(cut(sp.csr_array(X * (X > 1))), **more),
-    "gram": lambda cut=whole, **more: PPCA(3, solver="gram").fit(cut(X[:20]), **more),
-    "em": lambda cut=whole, **more: PPCA(3, solver="em", max_iter=20).fit(cut(X), **more),
-    "missing": lambda cut=whole, **more: PPCA(3, missing="nan").fit(cut(HOLES), **more),
+    "covariance": lambda cut=whole, **more: PPCA(2, solver="covariance").fit(cut(X), **more),
+    "krylov": lambda cut=whole, **more: PPCA(2, solver="krylov").fit(cut(WIDE), **more),
+    "krylov, sparse": lambda cut=whole, **more: PPCA(2, solver="krylov").fit(
+        cut(sp.csr_array(WIDE * (WIDE > 1))), **more
+    ),
+    "gram": lambda cut=whole, **more: PPCA(2, solver="gram").fit(cut(X[:7]), **more),
+    "em": lambda cut=whole, **more: PPCA(2, solver="em", max_iter=20).fit(cut(X), **more),
+    "missing": lambda cut=whole, **more: PPCA(2, missing="nan").fit(cut(HOLES), **more),
     "error bars": lambda cut=whole, **more: PPCA(2).fit(cut(X), uncertainty=ERRORS, **more),
-    "counts": lambda cut=whole, **more: PPCA(2, likelihood="poisson", tol=1e-5).fit(cut(COUNTS), **more),
-    "heavy tails": lambda cut=whole, **more: PPCA(2, likelihood="student", tol=1e-5).fit(cut(X), **more),
-    "factor analysis": lambda cut=whole, **more: FactorAnalysis(2).fit(cut(X[:, :9]), **more),
-    "factor analysis, missing": lambda cut=whole, **more: FactorAnalysis(1, missing="nan").fit(
-        cut(HOLES[:60, :5]), **more
+    "counts": lambda cut=whole, **more: PPCA(1, likelihood="poisson", tol=1e-3).fit(cut(COUNTS), **more),
+    "heavy tails": lambda cut=whole, **more: PPCA(2, likelihood="student", tol=1e-3).fit(cut(X), **more),
+    "factor analysis": lambda cut=whole, **more: FactorAnalysis(1).fit(cut(X[:, :5]), **more),
+    "factor analysis, missing": lambda cut=whole, **more: FactorAnalysis(1, missing="nan", tol=1e-3).fit(
+        cut(HOLES[:, :5]), **more
     ),
     "mixture": lambda cut=whole, **more: PPCAMixture(2, n_mixtures=2).fit(cut(X), **more),
-    "supervised": lambda cut=whole, **more: SupervisedPPCA(3, solver="krylov").fit(cut(X), LABELS, **more),
-    "relational": lambda cut=whole, **more: RelationalPPCA(3, solver="krylov").fit(cut(X), graph=PATH, **more),
-    "smoothed": lambda cut=whole, **more: GraphPPCA(3, solver="krylov").fit(cut(X), graph=PATH, **more),
-    "relational, labels": lambda cut=whole, **more: RelationalSupervisedPPCA(3).fit(cut(X), LABELS, graph=PATH, **more),
-    "views": lambda cut=whole, **more: CorrespondencePPCA(3).fit(views(cut), correspondence=PAIRS, **more),
-    "views of counts": lambda cut=whole, **more: CorrespondencePPCA(2, likelihood={"b": "poisson"}, tol=1e-5).fit(
+    "supervised": lambda cut=whole, **more: SupervisedPPCA(2, solver="krylov").fit(cut(WIDE), LABELS, **more),
+    "relational": lambda cut=whole, **more: RelationalPPCA(2, solver="krylov").fit(cut(WIDE), graph=PATH, **more),
+    "smoothed": lambda cut=whole, **more: GraphPPCA(2, solver="krylov").fit(cut(WIDE), graph=PATH, **more),
+    "relational, labels": lambda cut=whole, **more: RelationalSupervisedPPCA(2).fit(cut(X), LABELS, graph=PATH, **more),
+    "views": lambda cut=whole, **more: CorrespondencePPCA(2).fit(views(cut), correspondence=PAIRS, **more),
+    "views of counts": lambda cut=whole, **more: CorrespondencePPCA(1, likelihood={"b": "poisson"}, tol=1e-3).fit(
         views(cut, likelihood=True), correspondence=PAIRS, **more
     ),
-    "views, labels": lambda cut=whole, **more: CorrespondenceSupervisedPPCA(3).fit(
-        views(cut), {"a": LABELS[:160]}, correspondence=PAIRS, **more
+    "views, labels": lambda cut=whole, **more: CorrespondenceSupervisedPPCA(2).fit(
+        views(cut), {"a": LABELS[: 2 * N // 3]}, correspondence=PAIRS, **more
     ),
-    "kernel": lambda cut=whole, **more: KernelPPCA(3, solver="memory").fit(cut(X), **more),
-    "kernel, recomputed": lambda cut=whole, **more: KernelPPCA(3, solver="recomputed").fit(cut(X), **more),
-    "landmarks": lambda cut=whole, **more: KernelPPCA(3, landmarks=40).fit(cut(X), **more),
-    "embedding": lambda cut=whole, **more: LocallyLinearEmbedding(n_neighbors=10).fit(cut(X), **more),
-    "embedded views": lambda cut=whole, **more: CorrespondenceLLE(n_neighbors=10).fit(
+    "kernel": lambda cut=whole, **more: KernelPPCA(2, solver="memory").fit(cut(X), **more),
+    "kernel, recomputed": lambda cut=whole, **more: KernelPPCA(2, solver="recomputed").fit(cut(X), **more),
+    "landmarks": lambda cut=whole, **more: KernelPPCA(2, landmarks=12).fit(cut(X), **more),
+    "embedding": lambda cut=whole, **more: LocallyLinearEmbedding(n_neighbors=6).fit(cut(X), **more),
+    "embedded views": lambda cut=whole, **more: CorrespondenceLLE(n_neighbors=6).fit(
         views(cut), correspondence=PAIRS, **more
     ),
 }

@@ -2,9 +2,9 @@
 executors.
 
 The task graphs are those that real workers get, and one task is called after the other.  A seed decides how long each
-takes, and so in which order they end; which workers are slow, die with all results that they hold, and come back; which
-tasks run twice, and when blocks that were kept are gone.  Nothing waits, as time is virtual.  The same seed does the
-same again, to the bit.
+takes, and so in which order they end; which workers are slow, come late, die with all results that they hold, and come
+back; which tasks run twice, and when blocks that were kept are gone.  Nothing waits, as time is virtual.  The same seed
+does the same again, to the bit.
 
 A result that is lost is made again, from what made it.  What goes to another worker or to the driver is a copy; a task
 that changes its first input in place (`TaskNode.updates`) uses it up.
@@ -59,8 +59,10 @@ class SimulatedCluster:
         How likely a task is given to a second worker, too, so that its result may come twice.
     forgotten : float
         How likely all blocks that are kept between passes are gone when a task begins.
-    tasks : int, optional
-        After so many tasks of all passes the driver dies, by `DriverDied`.
+    late : float
+        When workers but the first come, on average, in the time of a task.
+    driver_tasks, scheduler_tasks : int, optional
+        After so many tasks of all passes the driver dies, by `DriverDied`, or the scheduler, by `EngineError`.
 
     Examples
     --------
@@ -80,7 +82,9 @@ class SimulatedCluster:
     deaths: float = 1.0
     repeats: float = 0.05
     forgotten: float = 0.05
-    tasks: int | None = None
+    late: float = 0.0
+    driver_tasks: int | None = None
+    scheduler_tasks: int | None = None
 
     def open_executor(
         self, source: DataSource, targets: Targets = None, cache_bytes: int | None = None, graph: Graph | None = None
@@ -100,13 +104,14 @@ class SimulatedExecutor(Local):
         cache_bytes: int | None,
         graph: Graph | None,
     ) -> None:
-        self.cluster, self.rng, self.left = cluster, np.random.default_rng(cluster.seed), cluster.tasks
+        self.cluster, self.rng, self.ended = cluster, np.random.default_rng(cluster.seed), 0
         cap = MEMORY // 2 if cache_bytes is None else cache_bytes
         resources = Resources("cluster", cluster.workers, cluster.threads, MEMORY, cap, MEMORY)
         super().__init__(source, targets, graph, resources)
         names = [f"worker {number}" for number in range(cluster.workers)]
         self.slowness = dict(zip(names, self.rng.uniform(1.0, SLOWEST, len(names)).tolist(), strict=True))
         threads, bundled = dict.fromkeys(names, cluster.threads), bool(self.rng.random() < 0.5)
+        self.late = dict(zip(names[1:], self.rng.exponential(cluster.late, len(names) - 1).tolist(), strict=True))
         self.layout = Layout(self.nbytes, tuple(place(len(self.groups), threads, ())), threads, bundled)
 
     def available(self) -> Resources:
@@ -168,6 +173,10 @@ class _Attempt:
         self.ended, deaths = count(), self.rng.poisson(executor.cluster.deaths)
         self.fatal = set(self.rng.integers(0, len(graph.tasks), deaths).tolist())
         self.events, self.now, self.order = list[_Event](), 0.0, count()
+        while executor.late:
+            name, comes = executor.late.popitem()
+            self.workers[name].there = False
+            heappush(self.events, _Event(comes, next(self.order), name, 0))
 
     def results(self) -> list[Any]:
         """What the caller wants, once all of it has come."""
@@ -241,10 +250,11 @@ class _Attempt:
         if any(ref.task == number for ref in self.graph.results):
             came = _copied(result)
             self.came[number] = came if self.take is None else taken(self.take, came)
-        if executor.left is not None:
-            executor.left -= 1
-            if executor.left < 0:
-                raise DriverDied(f"the driver died after {cluster.tasks} tasks")
+        executor.ended += 1
+        if cluster.driver_tasks is not None and executor.ended > cluster.driver_tasks:
+            raise DriverDied(f"the driver died after {cluster.driver_tasks} tasks")
+        if cluster.scheduler_tasks is not None and executor.ended > cluster.scheduler_tasks:
+            raise EngineError(f"the scheduler ended after {cluster.scheduler_tasks} tasks; fit again")
         if next(self.ended) in self.fatal:
             self._die(event.worker, worker)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,54 +13,22 @@ from dlatent import PPCA, DataError, open_data
 from dlatent.engine.connect import connect
 from dlatent.passes import Pass
 from dlatent.testing import DriverDied, SimulatedCluster
-from tests.fits import FITS, bits
+from tests.engine.simulated import cut, runs_of, trials
+from tests.fits import FITS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROUGH: dict[str, Any] = {"deaths": 2.0, "repeats": 0.2, "forgotten": 0.1}
-SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))]
-
-
-def cut(rows: Any) -> Any:
-    """The rows in about a dozen blocks."""
-    return open_data(rows, block_bytes=max(64, int(rows.shape[0] * rows.shape[1] * 8) // 12))
-
-
-@pytest.fixture(scope="module")
-def expected() -> Callable[[str], dict[str, bytes]]:
-    known: dict[str, dict[str, bytes]] = {}
-
-    def of(name: str) -> dict[str, bytes]:
-        if name not in known:
-            known[name] = bits(FITS[name](cut, client="serial"))
-        return known[name]
-
-    return of
 
 
 @pytest.mark.parametrize("name", FITS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_fit_has_the_bits_of_one_task_after_the_other(
-    name: str, seed: int, expected: Callable[[str], dict[str, bytes]]
-) -> None:
-    cluster = SimulatedCluster(seed, workers=1 + seed % 5, threads=1 + seed % 3, **ROUGH)
-    assert bits(FITS[name](cut, client=cluster)) == expected(name)
+def test_fits_have_the_bits_of_one_task_after_the_other_or_one_error(name: str) -> None:
+    outcomes = trials(name, range(runs_of(name, 0.01)))
+    assert outcomes.total() == runs_of(name, 0.01)
 
 
-@pytest.mark.parametrize("name", ["krylov", "missing", "views", "relational", "counts"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_driver_that_dies_goes_on_from_its_checkpoint(
-    name: str, seed: int, tmp_path: Path, expected: Callable[[str], dict[str, bytes]]
-) -> None:
-    deaths = 0
-    for tasks in (5, 25, 60, None):
-        cluster = SimulatedCluster(seed, tasks=tasks, **ROUGH)
-        try:
-            again = FITS[name](cut, client=cluster, checkpoint=tmp_path / "c", resume=True)
-        except DriverDied:
-            deaths += 1
-        else:
-            assert bits(again) == expected(name)
-    assert deaths
+def test_all_that_may_happen_is_tried() -> None:
+    said = "same bits, workers died", "same bits, driver died", "same bits, scheduler died", "error, chunk damaged"
+    assert set(trials("covariance", range(100))) == set(said)
 
 
 def order_of(seed: int) -> list[int]:
@@ -105,7 +72,9 @@ def test_rows_come_whole_to_the_store_that_gets_them(tmp_path: Path) -> None:
     for seed in range(5):
         with pytest.raises(DriverDied):
             model.transform(
-                str(tmp_path / "x.zarr"), out=tmp_path / "z.zarr", client=SimulatedCluster(seed, tasks=0, **ROUGH)
+                str(tmp_path / "x.zarr"),
+                out=tmp_path / "z.zarr",
+                client=SimulatedCluster(seed, driver_tasks=0, **ROUGH),
             )
         assert not (tmp_path / "z.zarr").exists()
     model.transform(str(tmp_path / "x.zarr"), out=tmp_path / "z.zarr", client=SimulatedCluster(1, **ROUGH))
@@ -116,7 +85,7 @@ def test_errors_reach_the_caller_with_their_seed() -> None:
     rows = np.random.default_rng(0).normal(size=(300, 5))
     rows[211, 3] = np.nan
     with pytest.raises(DataError, match="row 211, column 3") as raised:
-        PPCA(2).fit(cut(rows), client=SimulatedCluster(4, **ROUGH))
+        PPCA(2).fit(cut(rows, 12), client=SimulatedCluster(4, **ROUGH))
     assert raised.value.__notes__ == ["simulated with seed 4"]
 
 
