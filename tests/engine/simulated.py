@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 import time
 import warnings
 from collections import Counter
@@ -19,7 +18,9 @@ from functools import cache, partial
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import zarr
@@ -44,6 +45,10 @@ RUNS = {
 """How many fits of a kind there are, the more the shorter they take; `FEW` of the others."""
 
 
+FAULTS = ("workers", "cache", "driver", "scheduler", "damage")
+"""What goes wrong: workers die in each, and where data come from a store what they keep of it is lost, too."""
+
+
 def runs_of(name: str, share: float) -> int:
     """How many fits of a kind are a share of all."""
     return max(1, round(share * RUNS.get(name, FEW)))
@@ -52,6 +57,15 @@ def runs_of(name: str, share: float) -> int:
 def cut(rows: Any, blocks: int) -> Any:
     """The rows in about so many blocks."""
     return open_data(rows, block_bytes=max(64, rows.shape[0] * rows.shape[1] * 8 // blocks))
+
+
+def stored(rows: Any, blocks: int, folder: Path) -> Path:
+    """A store of the rows in about so many chunks, which is written once."""
+    place = folder / f"{crc32(rows.tobytes())}-{blocks}.zarr"
+    if not place.exists():
+        shape = max(1, rows.shape[0] // blocks), rows.shape[1]
+        zarr.create_array(place, data=rows, chunks=shape, compressors=Crc32cCodec())
+    return place
 
 
 @cache
@@ -78,8 +92,8 @@ class Trial:
 
     def __init__(self, name: str, seed: int, folder: Path) -> None:
         self.rng = np.random.default_rng([seed, *name.encode()])
-        self.fault = str(self.rng.choice(["workers", "driver", "scheduler", "damage"], p=[0.85, 0.05, 0.05, 0.05]))
-        if "sparse" in name and self.fault == "damage":  # it is in memory
+        self.fault = str(self.rng.choice(FAULTS, p=[0.75, 0.1, 0.05, 0.05, 0.05]))
+        if "sparse" in name and self.fault in ("cache", "damage"):  # it is in memory
             self.fault = "workers"
         self.name, self.folder, self.blocks = name, folder, int(self.rng.choice(BLOCKS))
         self.rough, self.told = roughly(self.rng), f"{name}, seed {seed}, {self.fault}"
@@ -99,17 +113,20 @@ class Trial:
         """What came of it; AssertionError where that is wrong."""
         if self.fault == "damage":
             return self.damaged()
-        model, ends = (self.fit(), 0) if self.fault == "workers" else self.resumed()
+        if self.fault == "cache":
+            model = self.fit(lambda rows, blocks: cut(zarr.open_array(stored(rows, blocks, self.folder)), blocks))
+        else:
+            model = self.fit() if self.fault == "workers" else self.resumed()
         assert bits(model) == expected(self.name, self.blocks), self.told
-        return f"same bits, {'workers died' if not ends else f'{self.fault} died'}"
+        return f"same bits, {self.fault} lost"
 
-    def resumed(self) -> tuple[Any, int]:
-        """The model of a fit whose driver or scheduler ends until no more tasks are left; and how often it ended."""
-        place = Path(tempfile.mkdtemp(dir=self.folder)) / "c"
+    def resumed(self) -> Any:
+        """The model of a fit whose driver or scheduler ends until no more tasks are left."""
+        place = Path(mkdtemp(dir=self.folder)) / "c"
         for ends in count():
             tasks = int(self.rng.integers(2 ** int(self.rng.integers(1, 8)))) << ends
             try:
-                return self.fit(checkpoint=place, **{f"{self.fault}_tasks": tasks}), ends
+                return self.fit(checkpoint=place, **{f"{self.fault}_tasks": tasks})
             except DriverDied:
                 assert self.fault == "driver", self.told
             except EngineError as error:
@@ -119,32 +136,30 @@ class Trial:
 
     def damaged(self) -> str:
         """A fit of stores of which one chunk is damaged or gone."""
-        gone, at = bool(self.rng.integers(2)), int(self.rng.integers(100))
+        gone, at, folder = bool(self.rng.integers(2)), int(self.rng.integers(100)), Path(mkdtemp(dir=self.folder))
 
-        def stored(rows: Any, blocks: int) -> Any:
-            store = Path(tempfile.mkdtemp(dir=self.folder)) / "x.zarr"
-            shape = max(1, rows.shape[0] // blocks), rows.shape[1]
-            zarr.create_array(store, data=rows, chunks=shape, compressors=Crc32cCodec())
-            chunks = sorted(path for path in (store / "c").rglob("*") if path.is_file())
+        def spoilt(rows: Any, blocks: int) -> Any:
+            place = stored(rows, blocks, folder)
+            chunks = sorted(path for path in (place / "c").rglob("*") if path.is_file())
             chunk = chunks[at % len(chunks)]
             content = bytearray(chunk.read_bytes())
             content[at % len(content)] ^= 0xFF
             chunk.unlink() if gone else chunk.write_bytes(content)
-            return cut(zarr.open_array(store, mode="r"), blocks)
+            return cut(zarr.open_array(place, mode="r"), blocks)
 
         try:
-            self.fit(stored)
+            self.fit(spoilt)
         except StoreError as error:
-            self.expect(str(self.folder), error)
+            self.expect(str(folder), error)
             self.expect("chunk", error)
-            return "error, chunk damaged"
+            return "one error, chunk damaged"
         raise AssertionError(f"{self.told}: a chunk that is {'gone' if gone else 'damaged'} passed")
 
 
 def trials(name: str, seeds: range) -> Counter[str]:
     """The outcomes of fits of a kind."""
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         return Counter(Trial(name, seed, Path(folder)).outcome() for seed in seeds)
 
 

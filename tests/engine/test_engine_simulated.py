@@ -27,8 +27,8 @@ def test_fits_have_the_bits_of_one_task_after_the_other_or_one_error(name: str) 
 
 
 def test_all_that_may_happen_is_tried() -> None:
-    said = "same bits, workers died", "same bits, driver died", "same bits, scheduler died", "error, chunk damaged"
-    assert set(trials("covariance", range(100))) == set(said)
+    lost = {f"same bits, {what} lost" for what in ("workers", "cache", "driver", "scheduler")}
+    assert set(trials("covariance", range(100))) == {*lost, "one error, chunk damaged"}
 
 
 def order_of(seed: int) -> list[int]:
