@@ -93,23 +93,6 @@ def test_a_failed_overwrite_keeps_the_old_local_store(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["s.zarr"]
 
 
-def test_a_failed_rename_brings_the_old_store_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "s.zarr"
-    write(path, 1.0)
-    rename = Path.rename
-
-    def failing(self: Path, goal: Path) -> Path:
-        if ".partial-" in self.name and goal == path and zarr.open_group(self)["x"][0, 0] == 2.0:
-            raise OSError("no rename today")
-        return rename(self, goal)
-
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="no rename today"):
-        write(path, 2.0, overwrite=True)
-    assert first(path) == 1.0
-    assert os.listdir(tmp_path) == ["s.zarr"]
-
-
 def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(StoreError, match="no Zarr store"):

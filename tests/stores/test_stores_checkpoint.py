@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -117,53 +114,6 @@ def test_a_place_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot write a checkpoint at .*file"):
         begun(str(tmp_path / "file" / "c"))
-
-
-WRITER = """
-import os, signal, sys
-import numpy as np
-from dlatent.stores.checkpoint import Checkpoint
-place, moment = sys.argv[1], int(sys.argv[2])
-seen = 0
-def count(event, *_):
-    global seen
-    if event == "open" or event.startswith("os."):
-        seen += 1
-        if seen == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-made = Checkpoint(place, {"model": "PPCA", "data": {"shape": [3, 4]}}, {"solver": "krylov"}, resume=True)
-sys.addaudithook(count)
-for number in range(3):
-    if made.recall(("pass", number)) is None:
-        made.record(("pass", number), np.full(3, number))
-print(seen)
-"""
-
-
-@pytest.mark.slow
-def test_a_writer_that_is_killed_leaves_a_beginning(tmp_path: Path) -> None:
-    place = tmp_path / "c"
-
-    def write(moment: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", WRITER, str(place), str(moment)], capture_output=True, text=True, check=False
-        )
-
-    moments = int(write(0).stdout)
-    assert moments > 5
-    discard(place)
-    for moment in range(1, moments, 2):
-        killed = write(moment)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        whole = write(0)
-        assert whole.returncode == 0, whole.stderr
-        again = begun(str(place), resume=True)
-        for number in range(3):
-            np.testing.assert_array_equal(again.recall(("pass", number))[0], np.full(3, number))
-        again.close()
-        assert sorted(os.listdir(place)) == ["000000.npz", "000001.npz", "000002.npz", "fit.json"]
-        discard(place)
-        assert not place.exists()
 
 
 def test_what_is_no_file_where_a_member_is_begun(tmp_path: Path) -> None:
