@@ -14,6 +14,8 @@ from dlatent.observations.model import ObservationModel
 from dlatent.observations.posterior import Own, Terms
 from dlatent.observations.tilted import tilted, tilted_bound
 
+NEWTON = 20
+"""Steps to log-odds from which a fit starts."""
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 
 
@@ -50,7 +52,14 @@ class Bernoulli(ObservationModel):
         """Zeros and ones."""
         return np.asarray(rng.random(predictor.shape) < expit(predictor), dtype=np.float64)
 
-    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
-        """Residuals in units of their spread, and the log-odds of the means."""
+    def working(self, x: Array, mean: Array, offset: Array) -> tuple[Array, Array]:
+        """Residuals in units of their spread, and the log-odds which with the offsets have these means, by Newton."""
         part = np.clip(mean, 1e-6, 1.0 - 1e-6)
-        return 1.5 * (x - part) / np.sqrt(part * (1.0 - part)), np.log(part / (1.0 - part))
+        centre = np.log(part / (1.0 - part))
+        if offset.any():
+            wanted, centre = part, centre - offset.mean()
+            for _ in range(NEWTON):
+                part = np.clip(expit(centre + offset), 1e-6, 1.0 - 1e-6)
+                step = (wanted - part).mean(axis=0) / (part * (1.0 - part)).mean(axis=0)
+                centre = centre + np.clip(step, -2.0, 2.0)
+        return 1.5 * (x - part) / np.sqrt(part * (1.0 - part)), centre

@@ -89,10 +89,10 @@ class ObservationModel:
         rows = self.drawn(z @ parameters.loadings.T + np.nan_to_num(parameters.mean), own, rng)
         return np.where(unknown, np.nan, rows)
 
-    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
-        """Rows x (n, D), NaN where missing, of features with these means (D,), on a scale on which their principal
-        axes are a start; and the predictors of the means (D,)."""
-        return x - mean, mean
+    def working(self, x: Array, mean: Array, offset: Array) -> tuple[Array, Array]:
+        """Rows x (n, D), NaN where missing, of features with these means (D,) and offsets of their predictors, on a
+        scale on which their principal axes are a start; and the predictors without offsets (D,)."""
+        return x - offset - mean, mean
 
     def noise_sums(self, terms: Terms, x: Array, e: Array, v: Array, seen: Array, own: Own) -> Array:
         """Σ u((x − e)² + v), Σ u, and ∂B/∂log ψ, sums over the rows (3, D), with u = p ψ."""

@@ -90,6 +90,6 @@ class NegativeBinomial(ObservationModel):
         rate = np.exp(np.minimum(predictor, LARGEST)) * rng.gamma(own.shape, 1.0 / own.shape, predictor.shape)
         return np.asarray(rng.poisson(rate), dtype=np.float64)
 
-    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
+    def working(self, x: Array, mean: Array, offset: Array) -> tuple[Array, Array]:
         """Pearson residuals."""
-        return working_counts(x, mean)
+        return working_counts(x, mean, offset)

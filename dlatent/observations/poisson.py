@@ -46,15 +46,18 @@ def risen(function: Callable[[Array], Array], x: Array, r: Array | float) -> Arr
     return np.asarray(values)
 
 
-def working_counts(x: Array, mean: Array) -> tuple[Array, Array]:
+def working_counts(x: Array, mean: Array, offset: Array) -> tuple[Array, Array]:
     """Pearson residuals of counts, those of rare features made small, and the logarithms of the means."""
+    if offset.any():
+        x = x / np.exp(offset - offset.mean())
+        mean = (np.nansum(x, axis=0) + 0.5) / ((~np.isnan(x)).sum(axis=0) + 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         level = np.nansum(x, axis=1) / np.where(np.isnan(x), 0.0, mean).sum(axis=1)
     level = np.where(np.isfinite(level) & (level > 0.0), level, 1.0)
     expected = level[:, None] * mean
     residual = (x - expected) / np.sqrt(expected + EXTRA * expected**2)
     residual = np.clip(residual, -3.0, np.sqrt(len(x))) / np.sqrt(np.minimum(expected, 1.0) + RARE)
-    return residual, np.log(mean)
+    return residual, np.log(mean) - offset.mean()
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,6 @@ class Poisson(ObservationModel):
         """Counts."""
         return np.asarray(rng.poisson(np.exp(np.minimum(predictor, LARGEST))), dtype=np.float64)
 
-    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
+    def working(self, x: Array, mean: Array, offset: Array) -> tuple[Array, Array]:
         """Pearson residuals."""
-        return working_counts(x, mean)
+        return working_counts(x, mean, offset)

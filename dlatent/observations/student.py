@@ -80,8 +80,9 @@ class Student(ObservationModel):
         assert own.shape is not None
         return np.asarray(predictor + np.sqrt(own.noise) * rng.standard_t(own.shape[0], predictor.shape))
 
-    def working(self, x: Array, mean: Array) -> tuple[Array, Array]:
+    def working(self, x: Array, mean: Array, offset: Array) -> tuple[Array, Array]:
         """Residuals about the medians, cut at some times their usual size."""
+        x = x - offset
         middle = _medians(x)
         away = x - middle
         usual = 1.4826 * _medians(np.abs(away))

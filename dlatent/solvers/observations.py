@@ -239,15 +239,10 @@ def _start(
     starts = []
     for each, at in model.parts(width):
         if each.noise:
-            usual, middle = each.working(rows[:, at] - offset / units.scale[at], np.zeros(at.stop - at.start))
+            usual, middle = each.working(rows[:, at], np.zeros(at.stop - at.start), offset / units.scale[at])
             starts.append((usual / (1.0 + side.known / units.scale[at] ** 2), middle))
             continue
-        total, counts = sums.total[at], sums.counts[at]
-        if offset.any():
-            rows = rows / np.exp(offset - offset.mean())
-            total, counts = np.nansum(rows, axis=0), (~np.isnan(rows)).sum(axis=0)
-        usual, middle = each.working(rows[:, at], (total + 0.5) / (counts + 1.0))
-        starts.append((usual, middle - offset.mean()))
+        starts.append(each.working(rows[:, at], (sums.total[at] + 0.5) / (sums.counts[at] + 1.0), offset))
     working, centre = (np.concatenate(parts, axis=-1) for parts in zip(*starts, strict=True))
     working, effects = np.nan_to_num(working), None
     if side.covariates is not None:
@@ -266,6 +261,6 @@ def _start(
     start = Parameters(loadings, centre, noise, shape=model.first_shape(width), effects=effects)
     if not specification.row_effects:
         return start
-    leveled = rows[:, specification.leveled > 0.0]
+    leveled = (rows / np.exp(offset - offset.mean()))[:, specification.leveled > 0.0]
     level = np.log(np.nansum(leveled, axis=1) + 0.5)[~np.isnan(leveled).all(axis=1)].std()
     return with_level(start, max(float(level), SMALLEST_LEVEL) * specification.leveled)

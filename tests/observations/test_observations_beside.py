@@ -21,6 +21,7 @@ from scipy.stats import multivariate_normal
 import dlatent
 from dlatent import PPCA, DataError, FactorAnalysis, NoiseFloorWarning, SupervisedPPCA, Workers, select_n_components
 from dlatent.cli.main import main
+from tests.observations.cases import drawn
 
 KINDS = [PPCA, FactorAnalysis]
 
@@ -261,6 +262,15 @@ def test_covariates_in_other_units_have_effects_in_other_units() -> None:
     assert turned.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-9)
     np.testing.assert_allclose(turned.effects_ * [[1e-3], [1e3]], model.effects_, atol=1e-4)
     np.testing.assert_allclose(turned.mean_ + [7.0, -2.0] @ turned.effects_, model.mean_, atol=1e-4)
+
+
+def test_binary_entries_with_offsets_begin_where_those_without_do() -> None:
+    """An offset of each feature is a part of its mean."""
+    entries = drawn("bernoulli", 120, 8)
+    offsets = np.broadcast_to(np.linspace(-2.0, 2.0, 8), entries.shape)
+    plain, model = (PPCA(1, likelihood="bernoulli").fit(entries, **more) for more in ({}, {"offset": offsets}))
+    assert model.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-9)
+    assert abs(model.n_passes_ - plain.n_passes_) <= 1
 
 
 @pytest.mark.parametrize("name", ["poisson", "negative_binomial"])
