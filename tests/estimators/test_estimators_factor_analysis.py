@@ -61,13 +61,6 @@ def test_communalities_are_explained_parts_of_the_variance():
     assert fitted().explained_variance_ratio_.sum() == pytest.approx(fitted().communalities_.mean())
 
 
-def test_units_of_single_features_do_not_matter():
-    units = np.geomspace(1e-3, 1e3, D)
-    other = FactorAnalysis(K).fit(X * units)
-    np.testing.assert_allclose(other.communalities_, fitted().communalities_, rtol=1e-6)
-    np.testing.assert_allclose(abs(other.transform(X * units)), abs(fitted().transform(X)), atol=1e-5)
-
-
 def test_bartlett_scores_are_unbiased_and_regression_scores_shrink():
     regression, bartlett = fitted().transform(X), fitted().transform(X, scores="bartlett")
     root = np.sqrt(fitted().noise_variance_)

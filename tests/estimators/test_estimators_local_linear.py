@@ -110,12 +110,6 @@ def test_the_engine_changes_no_bit(make):
     np.testing.assert_array_equal(fitted(make(), client="serial").embedding_, expected)
 
 
-def test_many_blocks_are_one():
-    x = s_curve(400)
-    rows = dlatent.open_data(x, block_bytes=24 * 70)
-    np.testing.assert_allclose(single().fit(rows).embedding_, single().fit(x).embedding_, atol=1e-6)
-
-
 def test_order_shift_turn_and_scale_do_not_matter():
     x, model = s_curve(), single().fit(s_curve())
     order = np.random.default_rng(0).permutation(len(x))

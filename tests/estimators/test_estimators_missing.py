@@ -148,14 +148,6 @@ def test_shift_and_scale_change_nothing_else(make):
     assert moved.log_likelihood_ == pytest.approx(plain.log_likelihood_ - observed * np.log(1e3), rel=1e-8)
 
 
-@pytest.mark.parametrize("make", SOME)
-def test_stored_entries_are_the_observed_ones(make):
-    dense_, sparse = (make(K, missing=how, tol=1e-13).fit(x) for how, x in (("nan", X), ("unstored", stored(X))))
-    assert sparse.log_likelihood_ == pytest.approx(dense_.log_likelihood_, rel=1e-11)
-    np.testing.assert_allclose(sparse.transform(stored(X)), dense_.transform(X), atol=1e-4)
-    np.testing.assert_allclose(sparse.score_samples(stored(X)), dense_.score_samples(X), rtol=1e-4)
-
-
 def test_zeros_that_are_stored_are_observed():
     x = stored(X)
     x.data[::3] = 0.0

@@ -209,12 +209,6 @@ def test_means_of_few_entries_are_pulled_together():
     assert all(0.88 < part < 0.92 for part in inside)
 
 
-def test_stored_entries_are_the_observed_ones(model):
-    other = PPCA(6, missing="unstored", prior="ard").fit(stored(X))
-    assert other.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-10)
-    np.testing.assert_allclose(other.transform(stored(X)), model.transform(X), atol=1e-3)
-
-
 def test_few_masks_take_two_passes():
     x = COMPLETE.copy()
     x[:100, :15] = np.nan
@@ -340,14 +334,6 @@ def test_the_bound_of_complete_data_is_the_best_for_any_noise_and_loadings():
         assert bound(own._replace(noise_variance=factor * own.noise_variance)) < best
         assert bound(own._replace(loadings=factor * own.loadings)) < best
         assert bound(own._replace(loadings_covariance=factor * own.loadings_covariance)) < best
-
-
-def test_weights_are_rows_that_repeat():
-    often = np.random.default_rng(0).integers(1, 4, size=len(COMPLETE))
-    one = PPCA(6, prior="ard").fit(COMPLETE, sample_weight=often.astype(float))
-    other = PPCA(6, prior="ard").fit(np.repeat(COMPLETE, often, axis=0))
-    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-10)
-    np.testing.assert_allclose(one.components_, other.components_, atol=1e-6)
 
 
 def test_a_prior_on_complete_data_is_saved(tmp_path):

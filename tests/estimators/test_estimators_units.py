@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.datasets import load_wine
@@ -12,7 +10,6 @@ from sklearn.decomposition import PCA
 
 import dlatent as d
 from dlatent.errors import DataError, DataWarning
-from tests.law_examples import examples
 
 X, GRAPE = load_wine(return_X_y=True)
 SPREAD = X.std(axis=0, ddof=1)
@@ -101,16 +98,6 @@ def test_views_come_back_in_their_units(name):
     found = scaled.reconstruct(X[:, :6], "left", "right")
     expected = plain.reconstruct(X[:, :6] / left, "left", "right") * right
     np.testing.assert_allclose(found / right, expected / right, rtol=1e-3, atol=1e-3)
-
-
-@settings(max_examples=examples(10), deadline=None)
-@given(st.lists(st.floats(-3, 3), min_size=13, max_size=13))
-def test_what_is_filled_in_does_not_depend_on_units(exponents):
-    units = 10.0 ** np.array(exponents)
-    for model in (d.PPCA(3, missing="nan"), d.FactorAnalysis(2, missing="nan")):
-        here, there = model.fit(GAPS).impute(GAPS), model.fit(GAPS * units).impute(GAPS * units) / units
-        np.testing.assert_allclose(here / SPREAD, there / SPREAD, rtol=1e-6, atol=1e-6)
-        assert model.scale == "auto"
 
 
 def test_features_in_mixed_units_are_filled_in_better_than_by_their_means():
@@ -220,14 +207,6 @@ def test_where_units_cannot_be_found_it_is_said():
         d.PPCA(2, scale="unit").fit(X)
 
 
-def test_weights_count_in_spreads_as_rows_would():
-    often = 1 + np.arange(178) % 3
-    weighted = d.PPCA(2, scale="spread").fit(X, sample_weight=often)
-    repeated = d.PPCA(2, scale="spread").fit(np.repeat(X, often, axis=0))
-    assert weighted.log_likelihood_ == pytest.approx(repeated.log_likelihood_, rel=1e-9)
-    np.testing.assert_allclose(weighted.components_, repeated.components_, rtol=1e-6, atol=1e-8)
-
-
 @pytest.mark.parametrize("missing", ["raise", "unstored"])
 def test_sparse_rows_have_the_spreads_of_their_entries(missing):
     rng = np.random.default_rng(2)
@@ -257,15 +236,6 @@ def test_neighbours_are_those_of_standardised_features(tmp_path):
     np.testing.assert_array_equal(d.load(tmp_path / "model.zarr").transform(X), scaled.transform(X))
     both = d.CorrespondenceLLE(n_neighbors=12, scale="spread").fit([X[:, :6], X[:, 6:]], correspondence=VIEWS[:90])
     assert both.reconstruct(X[:5, :6], 0, 1).std(axis=0).max() > 10  # proline is in hundreds
-
-
-def test_numbers_are_predicted_from_features_in_any_unit():
-    y = X @ np.geomspace(1.0, 1e-3, 13) + np.random.default_rng(0).normal(size=178)
-    units = 10.0 ** np.random.default_rng(1).uniform(-3, 3, 13)
-    here, there = (d.SupervisedPPCA(3, scale="spread").fit(rows, y) for rows in (X, X * units))
-    np.testing.assert_allclose(here.predict(X), there.predict(X * units), rtol=1e-6)
-    plain = d.SupervisedPPCA(3).fit(X / SPREAD, y)
-    np.testing.assert_allclose(here.predict(X), plain.predict(X / SPREAD), rtol=1e-6)
 
 
 @pytest.mark.parametrize("criterion", ["held_out", "cross_validation", "bic"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import scipy.sparse as sp
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from law_cases import ROUTES, as_dask, assert_same_maximum, numbers, same_bits, texts
+from law_cases import ROUTES, as_dask, numbers, same_bits, texts
 
 from dlatent import GraphPPCA, RelationalPPCA, RelationalSupervisedPPCA, ingest_graph
 from tests.graphs import power_law_graph
@@ -129,30 +128,6 @@ def test_sparse_documents_have_the_same_bits_on_every_engine(client):
             for c in ("serial", client)
         ]
         assert same_bits(*models)
-
-
-@pytest.fixture(scope="module", params=[(k, r) for k in KINDS for r in ROUTES], ids=" ".join)
-def whole(request):
-    kind, solver = request.param
-    return kind, solver, fit(kind, X, GRAPH, solver=solver)
-
-
-@FEW
-@given(rows=st.lists(st.floats(0, 1), max_size=12))
-def test_chunks_of_rows_do_not_matter(whole, rows):
-    kind, solver, expected = whole
-    edges = sorted({0, N, *(int(cut * N) for cut in rows)})
-    cut = as_dask(X, tuple(b - a for a, b in pairwise(edges)))
-    assert_same_maximum(fit(kind, cut, GRAPH, solver=solver), expected)
-
-
-@FEW
-@given(seed=st.integers(0, 1000))
-def test_order_of_the_samples_moves_with_their_edges(seed):
-    order = np.random.default_rng(seed).permutation(N)
-    for solver in ROUTES:
-        expected = fit("relational", X, GRAPH, solver=solver)
-        assert_same_maximum(fit("relational", X[order], GRAPH[order][:, order], solver=solver), expected)
 
 
 @FEW

@@ -1,14 +1,9 @@
-"""What must not change a fit: how the data are cut, ordered, stored, shifted, scaled or labelled."""
+"""What must not change a fit, beside the table of `relations`: rows alone, a far mean, other numbers and targets."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from law_cases import (
     CASES,
     ROUTES,
@@ -26,13 +21,6 @@ from dlatent import PPCA, SupervisedPPCA
 
 X, Y, LABELLED = numbers()
 N, D = X.shape
-FEW = settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
-
-
-def pieces(total, cuts):
-    """Chunk lengths from fractions in (0, 1); possibly one."""
-    bounds = sorted({0, total, *(int(c * total) for c in cuts)})
-    return tuple(b - a for a, b in pairwise(bounds))
 
 
 @pytest.fixture(scope="module", params=[(case, solver) for case in CASES for solver in ROUTES], ids=" ".join)
@@ -41,44 +29,10 @@ def whole(request):
     return case, solver, fit(case, X, Y, LABELLED, solver=solver)
 
 
-@FEW
-@given(rows=st.lists(st.floats(0, 1), max_size=12), columns=st.lists(st.floats(0, 1), max_size=3))
-def test_chunks_of_rows_and_features_do_not_matter(whole, rows, columns):
-    case, solver, expected = whole
-    cut = as_dask(X, pieces(N, rows), pieces(D, columns))
-    assert_same_maximum(fit(case, cut, Y, LABELLED, solver=solver), expected)
-
-
 def test_a_chunk_of_one_row_each_does_not_matter(whole):
     case, solver, expected = whole
     found = fit(case, as_dask(X, (1,) * N), Y, LABELLED, solver=solver)
     assert_same_maximum(found, expected)
-
-
-def test_order_of_the_rows_does_not_matter(whole):
-    case, solver, expected = whole
-    order = np.random.default_rng(0).permutation(N)
-    assert_same_maximum(fit(case, X[order], Y[order], LABELLED[order], solver=solver), expected)
-
-
-def test_order_of_the_features_moves_with_them(whole):
-    case, solver, expected = whole
-    order = np.random.default_rng(1).permutation(D)
-    found = fit(case, X[:, order], Y, LABELLED, solver=solver)
-    # A column's sign belongs to its largest entry, which a permutation does not change.
-    np.testing.assert_allclose(found.components_, expected.components_[:, order], rtol=1e-5, atol=1e-6)
-    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1e4])
-def test_units_of_the_features_scale_the_model(whole, scale):
-    case, solver, expected = whole
-    found = fit(case, X * scale, Y, LABELLED, solver=solver)
-    np.testing.assert_allclose(found.components_, expected.components_ * scale, rtol=1e-5, atol=1e-6 * scale)
-    np.testing.assert_allclose(found.mean_, expected.mean_ * scale, rtol=1e-6)
-    assert found.noise_variance_ == pytest.approx(expected.noise_variance_ * scale**2, rel=1e-6)
-    moved = expected.log_likelihood_ - N * D * np.log(scale)
-    assert found.log_likelihood_ == pytest.approx(moved, rel=1e-8)
 
 
 @pytest.mark.parametrize("offset", [-3.0, 1e6])
@@ -99,13 +53,6 @@ def test_scores_at_an_offset_keep_their_digits(whole):
     np.testing.assert_allclose(found.score_samples(X + 1e6), expected.score_samples(X), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("format", ["csr", "csc", "coo"])
-def test_sparse_and_dense_input_give_one_model(whole, format):
-    case, solver, expected = whole
-    found = fit(case, sp.csr_array(X).asformat(format), Y, LABELLED, solver=solver)
-    assert_same_maximum(found, expected)
-
-
 def test_float32_data_give_nearly_the_same_model(whole):
     case, solver, expected = whole
     found = fit(case, X.astype(np.float32), Y, LABELLED, solver=solver)
@@ -121,13 +68,6 @@ def test_whole_numbers_are_data_too(dtype):
     assert same_bits(found, PPCA(2).fit(values[keep].astype(float)))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_both_routes_give_one_model(case):
-    one, other = (fit(case, X, Y, LABELLED, solver=solver, tol=1e-13) for solver in ROUTES)
-    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-10)
-    assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 def test_both_routes_give_one_model_of_documents(kind):
     """Sixty words, so that the subspace is a true one and grows."""
@@ -141,35 +81,26 @@ def test_both_routes_give_one_model_of_documents(kind):
     assert unsupervised[0] == pytest.approx(unsupervised[1], rel=1e-9)
 
 
-@pytest.mark.parametrize("case", ["complete", "semi"])
 @pytest.mark.parametrize("solver", ROUTES)
-def test_rotated_targets_give_the_rotated_model(case, solver):
+def test_rotated_targets_give_the_rotated_model(solver):
     turn = np.linalg.qr(np.random.default_rng(3).standard_normal((2, 2)))[0]
     # The other head has a prior for each target as it is given, and so no rotation.
-    one = fit(case, X, Y, LABELLED, solver=solver, head="likelihood")
-    other = fit(case, X, Y @ turn, LABELLED, solver=solver, head="likelihood")
+    one = fit("complete", X, Y, LABELLED, solver=solver, head="likelihood")
+    other = fit("complete", X, Y @ turn, LABELLED, solver=solver, head="likelihood")
     assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
     np.testing.assert_allclose(other.components_, one.components_, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(other.target_components_, one.target_components_ @ turn, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(other.predict(X), one.predict(X) @ turn, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", ["complete", "semi"])
-def test_a_constant_output_beside_others_changes_nothing(case):
+def test_a_constant_output_beside_others_changes_nothing():
     """Targets live on their rank."""
-    one = fit(case, X, Y, LABELLED)
-    other = fit(case, X, np.column_stack([Y, np.full(N, 7.0)]), LABELLED)
+    one = fit("semi", X, Y, LABELLED)
+    other = fit("semi", X, np.column_stack([Y, np.full(N, 7.0)]), LABELLED)
     assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
     found = other.predict(X)
     np.testing.assert_allclose(found[:, :2], one.predict(X), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found[:, 2], 7.0, rtol=1e-10)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_seed_decides_nothing_but_rounding(seed):
-    one = fit("semi", X, Y, LABELLED, solver="krylov", random_state=0)
-    other = fit("semi", X, Y, LABELLED, solver="krylov", random_state=seed + 1)
-    assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
 
 
 def test_the_same_call_gives_the_same_bits(whole):

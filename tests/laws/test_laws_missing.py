@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from law_cases import as_dask, assert_same_maximum, numbers, same_bits
+from law_cases import as_dask, numbers, same_bits
 
 from dlatent import PPCA, FactorAnalysis, SupervisedPPCA, open_data
 from tests.law_examples import examples
@@ -45,11 +45,6 @@ def client(request):
 
 
 @cache
-def in_memory(case):
-    return CASES[case](X, client="serial")
-
-
-@cache
 def in_blocks(case):
     return CASES[case](as_dask(X, ROWS), client="serial")
 
@@ -77,15 +72,6 @@ def test_stored_ratings_give_the_same_bits(client, tmp_path):
     assert expected.log_likelihood_ == pytest.approx(
         PPCA(2, missing="nan", scale="none").fit(X).log_likelihood_, rel=1e-11
     )
-
-
-@pytest.mark.parametrize("case", ["ppca", "ard", "supervised", *MANY_STARTS])
-@given(cuts=st.lists(st.integers(1, 159), min_size=1, max_size=6, unique=True))
-@settings(max_examples=8, derandomize=True)
-def test_blocks_do_not_matter(case, cuts):
-    bounds = [0, *sorted(cuts), 160]
-    found = CASES[case](as_dask(X, tuple(np.diff(bounds).tolist())), client="serial")
-    assert_same_maximum(found, in_memory(case))
 
 
 @pytest.mark.parametrize("kind", [PPCA, pytest.param(FactorAnalysis, marks=pytest.mark.slow)])

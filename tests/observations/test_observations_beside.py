@@ -14,8 +14,6 @@ import scipy.sparse as sp
 import xarray as xr
 import zarr
 from distributed import Client
-from hypothesis import given
-from hypothesis import strategies as some
 from scipy.stats import multivariate_normal
 
 import dlatent
@@ -103,16 +101,6 @@ def test_scores_and_filled_entries_are_those_of_the_dense_posterior(kind: Any) -
         expected = noise + np.einsum("jk,kl,jl->j", loadings, spread, loadings)
         np.testing.assert_allclose(variance[i, ~seen], expected[~seen], atol=1e-9)
         np.testing.assert_array_equal(filled[i, seen], x[seen])
-
-
-@given(bar=some.floats(0.0, 0.5), seed=some.integers(0, 100))
-def test_error_bars_that_are_all_alike_are_a_part_of_the_noise(bar: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(120, 2)) @ rng.normal(size=(2, 9)) + 0.7 * rng.normal(size=(120, 9))
-    without, model = PPCA(2, tol=1e-12).fit(x), PPCA(2, tol=1e-12).fit(x, uncertainty=bar)
-    assert model.log_likelihood_ == pytest.approx(without.log_likelihood_, rel=1e-9)
-    assert model.noise_variance_ + bar**2 == pytest.approx(without.noise_variance_, rel=1e-6)
-    np.testing.assert_allclose(model.transform(x, uncertainty=bar), without.transform(x), atol=1e-5)
 
 
 def test_an_infinite_error_bar_is_a_missing_entry() -> None:

@@ -129,21 +129,6 @@ def test_outliers_do_not_lead_astray(name: str) -> None:
     assert cosine[1] > 0.98
 
 
-def test_student_entries_are_in_the_units_of_the_features() -> None:
-    """The fit to rescaled features is the rescaled fit, with a noise variance for each."""
-    entries, by = drawn("student", 300, 8), np.geomspace(0.01, 100.0, 8)
-    plain, scaled = (FactorAnalysis(2, likelihood="student").fit(x) for x in (entries, entries * by))
-    np.testing.assert_allclose(np.abs(scaled.components_ / by), np.abs(plain.components_), rtol=1e-3, atol=1e-3)
-    assert scaled.log_likelihood_ == pytest.approx(plain.log_likelihood_ - 300 * np.log(by).sum(), rel=1e-6)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_twice_the_rows_have_twice_the_bound(name: str) -> None:
-    entries = drawn(name, 200, 8)
-    once, twice = (PPCA(2, likelihood=name).fit(x) for x in (entries, np.vstack([entries, entries])))
-    assert twice.log_likelihood_ == pytest.approx(2.0 * once.log_likelihood_, rel=1e-5)
-
-
 def test_levels_of_counts_may_be_left_out() -> None:
     """Without noise factor analysis is PPCA; rows have a level in both, or in neither."""
     x, _ = case("poisson", 300, 20, 2)
