@@ -42,7 +42,7 @@ INSTALL = $(PY) -m uv pip install -q --python $(PY)
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import uv, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
-.PHONY: help demo test test-slow test-all test-lowest notebooks notebooks-renew fuzz faults check lint types contracts docs package lock audit clean
+.PHONY: help demo test test-slow test-all test-lowest notebooks notebooks-renew fuzz faults planted check lint types contracts docs package lock audit clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demonstration"
@@ -104,6 +104,10 @@ faults: $(DEV_READY)
 	@echo "==> Fits on a simulated cluster, and calls of the file system that fail"
 	OPENBLAS_NUM_THREADS=1 $(PY) -m tests.engine.simulated
 	DLATENT_TEST_STRIDE=1 $(PYTEST) -m slow tests/stores/test_stores_calls.py $(PYTEST_ARGS)
+
+planted: $(DEV_READY)
+	@echo "==> Bugs that the tests must find"
+	$(PY) -m tests.planted
 
 check: $(DEV_READY)
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint types contracts docs package
