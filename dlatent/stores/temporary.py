@@ -152,6 +152,9 @@ def replace(partial: Path, path: Path) -> None:
         except BaseException:
             aside.rename(path)
             raise
+        # Half removed it must not be put back, once somebody has removed the new one.
+        with contextlib.suppress(OSError):
+            aside = aside.rename(temporary_path(path))
         remove(aside)
     finally:
         if lock is not None:

@@ -31,7 +31,6 @@ from dlatent import (
 from dlatent.cli.main import main
 from dlatent.errors import DataError, StoreError
 from dlatent.models.checkpoints import RowsJournal
-from dlatent.stores import temporary as beside
 from dlatent.stores.checkpoint import Checkpoint
 from dlatent.stores.sinks import RowSink
 from tests.fitted import FirstUse
@@ -147,28 +146,6 @@ def test_what_stops_while_a_store_is_finished_goes_on(tmp_path: Path, monkeypatc
     assert len(joins) == 2
     assert stopped_after(monkeypatch, 10_000, lambda: write(data, out=out, resume=True, client="serial")) == []
     assert files(out) == files(tmp_path / "whole.zarr")
-
-
-def test_what_is_killed_before_the_old_store_is_removed_is_cleared_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, out = stored(tmp_path / "x.zarr", LONG), tmp_path / "out.zarr"
-    write = lambda: WRITERS["scores"](data, out=out, overwrite=True, resume=True, client="serial")  # noqa: E731
-    write()
-
-    remove = beside.remove
-
-    def stop(place: Path) -> None:
-        if beside.OLD in place.name:
-            raise KeyboardInterrupt
-        remove(place)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(beside, "remove", stop)
-        with pytest.raises(KeyboardInterrupt):
-            write()
-    write()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "x.zarr"]
 
 
 @pytest.mark.usefixtures("many_stages")
