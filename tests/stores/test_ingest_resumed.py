@@ -206,3 +206,11 @@ def test_an_object_store_has_the_checkpoint_beside_the_half_written_store(tmp_pa
     assert not files.exists(f"/{tmp_path.name}/x.zarr.checkpoint")
     with pytest.raises(StoreError, match="already exists"):
         ingest(f"{base}/a.svm", f"{base}/x.zarr", block_bytes=1 << 17, resume=True)
+
+
+def test_a_place_that_is_taken_is_refused_before_a_checkpoint_is_begun(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_bytes(svmlight(range(5)))
+    ingest(tmp_path / "a.svm", tmp_path / "out.zarr")
+    with pytest.raises(StoreError, match="already exists"):
+        ingest(tmp_path / "a.svm", tmp_path / "out.zarr", resume=True)
+    assert not (tmp_path / "out.zarr.checkpoint").exists()

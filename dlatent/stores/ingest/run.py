@@ -15,9 +15,9 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from dlatent.errors import DataError, masked, number_of
-from dlatent.stores.atomic import MARKER, left_by, new_store, sign
+from dlatent.stores.atomic import MARKER, left_by, new_store, require_writable, sign
 from dlatent.stores.checked import MissingChunks
-from dlatent.stores.checkpoint import checkpoint_of_store
+from dlatent.stores.checkpoint import checkpoint_location, checkpoint_of_store
 from dlatent.stores.files import DEFAULT, Limits, directory_size, file_name, file_size
 from dlatent.stores.ingest.batches import START, IndexBase, Options, Weighting, ZeroRows
 from dlatent.stores.ingest.formats import Format, detect, open_reader
@@ -195,6 +195,8 @@ def ingest(
     kind = detect(locations, format, resume=resume)
     for location in locations if kind != "zarr" else ():  # refuses what is not there before it replaces anything
         file_size(location)
+    if resume:  # a place that is taken is refused before a checkpoint is begun
+        require_writable(destination, overwrite=overwrite, resume=checkpoint_location(destination))
     with contextlib.ExitStack() as stack:
         if resume:
             with guarded(", ".join(locations)):
