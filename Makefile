@@ -66,6 +66,7 @@ demo: $(DEMO_READY)
 # Each process of the tests keeps to one thread of BLAS: together they are as many as the cores.  Bytecode is written
 # whatever the environment says, or each of the hundreds of processes that tests start would compile the library again.
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
+FAULTS := tests/stores/test_stores_calls.py tests/stores/test_stores_machine.py tests/estimators/test_estimators_machine.py
 QUICKLY := -m "not slow" --hypothesis-profile=quick
 
 test: $(DEV_READY)
@@ -101,9 +102,9 @@ fuzz: $(DEV_READY)
 	$(PY) -W ignore -m tests.fuzz $(FUZZ_ARGS)
 
 faults: $(DEV_READY)
-	@echo "==> Fits on a simulated cluster, and calls of the file system that fail"
+	@echo "==> Fits on a simulated cluster, calls of the file system that fail, and commands in any order"
 	OPENBLAS_NUM_THREADS=1 $(PY) -m tests.engine.simulated
-	DLATENT_TEST_STRIDE=1 $(PYTEST) -m slow tests/stores/test_stores_calls.py $(PYTEST_ARGS)
+	$(PYTEST) --hypothesis-profile=nightly $(FAULTS) $(PYTEST_ARGS)
 
 planted: $(DEV_READY)
 	@echo "==> Bugs that the tests must find"

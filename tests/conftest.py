@@ -14,6 +14,7 @@ from dlatent.engine.machine import NO_HANGS
 # A law that holds is no less true on a machine that is busy.
 settings.register_profile("any machine", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("nightly", deadline=None, max_examples=1000)
 settings.load_profile("any machine")
 
 NO_PAUSES = {f"distributed.worker.memory.{kind}": False for kind in ("target", "spill", "pause")}

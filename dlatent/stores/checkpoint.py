@@ -6,7 +6,7 @@ A checkpoint is a directory, or a prefix of an object store:
     fit.json       what is fitted to what: a difference refuses the checkpoint
     000000.npz …   the results, each with the digest of its pass; a pass in stages has one for each
 
-Laws (tested in tests/stores/test_stores_checkpoint.py):
+Laws (tested in tests/stores/test_stores_checkpoint.py and test_stores_machine.py):
 1. Every file is whole or not there, whenever its writer dies.  One that is damaged counts as not there.
 2. A result is given for the pass that it was recorded of, and in its place only; else it and all after it are removed.
 """

@@ -5,7 +5,7 @@ gives the lock up when the process ends, however it ends: where the lock is free
 ask the clock.  A lock is known to one machine only, so the name says which (HOST), and what another machine left is
 never touched.  Where a file system has no locks nothing is removed.
 
-Laws (tested in tests/stores/test_stores_temporary.py):
+Laws (tested in tests/stores/test_stores_temporary.py and test_stores_machine.py):
 1. `sweep` removes what dead owners left, and never what a living one works in.
 2. Whenever `replace` dies, the old store or the new one is at the destination, or `put_back` brings the old one back,
    which whoever looks there calls first.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import dask.array as da
@@ -12,9 +11,8 @@ import scipy.sparse as sp
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
 
-from dlatent import PPCA, DataError, FactorAnalysis, PlanError, load
+from dlatent import PPCA, DataError, FactorAnalysis, PlanError
 from dlatent.models import MODELS
 from tests.law_examples import examples
 from tests.simulators import simulate
@@ -60,12 +58,6 @@ def test_parts_come_in_any_kind() -> None:
     same(PPCA(2).partial_fit(sp.csr_array(near[:50])).partial_fit(sp.csr_array(near[50:])), PPCA(2).fit(near))
 
 
-def test_a_fit_begins_anew() -> None:
-    model = PPCA(2).partial_fit(X[:50]).fit(X[50:])
-    np.testing.assert_array_equal(model.components_, PPCA(2).fit(X[50:]).components_)
-    same(model.partial_fit(X[:50]), WHOLE)
-
-
 @pytest.mark.parametrize("cls", [PPCA, FactorAnalysis])
 def test_rows_are_added_to_those_of_a_fit(cls: Any) -> None:
     same(cls(2).fit(X[:50]).partial_fit(X[50:]), cls(2).fit(X))
@@ -85,15 +77,6 @@ def test_a_fit_that_keeps_no_moments_says_which_do() -> None:
         words = "`fit` keeps those of at most 500 features, where the solver is 'covariance'.*partial_fit of a clone"
         with pytest.raises(DataError, match=words):
             model.partial_fit(wide if model.n_features_in_ == 501 else X)
-
-
-def test_moments_are_pickled_but_not_saved(tmp_path: Any) -> None:
-    model = PPCA(2).partial_fit(X[:50])
-    same(pickle.loads(pickle.dumps(model)).partial_fit(X[50:]), WHOLE)
-    model.save(tmp_path / "m.zarr")
-    with pytest.raises(DataError, match="`load` has none"):
-        load(tmp_path / "m.zarr").partial_fit(X[50:])
-    same(clone(model).partial_fit(X), WHOLE)
 
 
 def test_the_number_of_components_may_change_between_parts() -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -24,7 +20,6 @@ from dlatent import (
     LocallyLinearEmbedding,
     PPCAMixture,
     SupervisedPPCA,
-    load,
     open_data,
     verify,
 )
@@ -177,49 +172,6 @@ def test_object_stores_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_array_equal(zarr.open_array(f"{out}/scores")[:], PPCA(3).fit(SMALL).transform(LONG))
     with pytest.raises(StoreError, match="already exists"):
         begin()
-
-
-SCRIPT = """
-import os, sys
-import dlatent.cli.rows, dlatent.engine.session, dlatent.order, dlatent.stores.open
-from dlatent.stores.sinks import RowSink
-from dlatent.cli.main import main
-
-dlatent.engine.session.GROUPS_EACH = dlatent.order.SMALL_GROUP_BYTES = 1
-dlatent.cli.rows.opened = lambda asked, *_: dlatent.open_data(asked.data, block_bytes=19_200)
-left, write = int(sys.argv.pop(1)), RowSink.write
-
-def counted(self, start, values):
-    global left
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), 9)
-    print("wrote", start, file=sys.stderr)
-    return write(self, start, values)
-
-RowSink.write = counted
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.parametrize("writes", [0, 25])
-def test_the_command_goes_on_after_it_was_killed(writes: int, tmp_path: Path) -> None:
-    zarr.create_array(tmp_path / "x.zarr", data=LONG, chunks=(100, 24))
-    model, out = tmp_path / "m.zarr", tmp_path / "out.zarr"
-    PPCA(3).fit(SMALL).save(model)
-    command = ["transform", str(model), str(tmp_path / "x.zarr"), "-o", str(out), "--resume", "--json"]
-
-    def run(left: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-c", SCRIPT, str(left), *command], capture_output=True, text=True)
-
-    assert run(writes).returncode == -signal.SIGKILL
-    assert not out.exists()
-    done = run(10_000)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["array"] == "scores"
-    assert done.stderr.count("wrote") <= 48 - writes + 16
-    np.testing.assert_array_equal(zarr.open_array(out / "scores")[:], load(model).transform(LONG))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.zarr", "out.zarr", "x.zarr"]
 
 
 def test_the_command_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
