@@ -172,15 +172,10 @@ def variables(place: Path) -> dict[str, bytes]:
 
 
 MOMENTS = int(os.environ.get("DLATENT_TEST_MOMENTS", "2"))
-"""Seeded moments at which each kind of fit is killed; 50 take about an hour for all of them."""
+"""Seeded moments at which each kind of fit is killed; 50 take about half an hour for all of them."""
 RESUMED = {
     "ppca": ["ppca", "--solver", "krylov"],
-    "factor analysis": ["fa"],
     "missing": ["ppca", "--missing", "nan"],
-    "mixture": ["mixture", "--mixtures", "2"],
-    "kernel": ["kernel", "--solver", "recomputed"],
-    "supervised": ["supervised"],
-    "relational": ["relational", "--solver", "krylov", "--direction", "symmetrise"],
     "correspondence": ["correspondence", "--solver", "krylov"],
     "embedding": [],
     "transform": [],
@@ -204,8 +199,7 @@ def resumed(kind: str, store: Path, model: Path, inputs: Path, place: Path, kept
     pairs = np.column_stack([rows, (rows + 1) % 120])
     np.savetxt(inputs / "pairs.csv", pairs, "%d", delimiter=",", header="a,b", comments="")
     data: list[object] = [f"a={store}", f"b={store}"] if kind == "correspondence" else [store]
-    where = {"relational": "--graph", "correspondence": "--correspondence"}
-    more: list[object] = [where[kind], inputs / "pairs.csv"] if kind in where else []
+    more: list[object] = ["--correspondence", inputs / "pairs.csv"] if kind == "correspondence" else []
     end = ["-o", place, "--quiet", "--checkpoint", kept, "--resume", "--overwrite"]
     return ["fit", command, *data, *more, "-k", "2", *options, *end]
 
