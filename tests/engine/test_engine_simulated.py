@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import zarr
 
 from dlatent import PPCA, DataError, open_data
 from dlatent.engine.connect import connect
+from dlatent.errors import EngineError
 from dlatent.passes import Pass
 from dlatent.testing import DriverDied, SimulatedCluster
-from tests.engine.simulated import cut, runs_of, trials
-from tests.fits import FITS
+from tests.engine.simulated import cut, expected, runs_of, trials
+from tests.fits import FITS, bits
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROUGH: dict[str, Any] = {"deaths": 2.0, "repeats": 0.2, "forgotten": 0.1}
@@ -29,6 +32,20 @@ def test_fits_have_the_bits_of_one_task_after_the_other_or_one_error(name: str) 
 def test_all_that_may_happen_is_tried() -> None:
     lost = {f"same bits, {what} lost" for what in ("workers", "cache", "driver", "scheduler")}
     assert set(trials("covariance", range(100))) == {*lost, "one error, chunk damaged"}
+
+
+@pytest.mark.parametrize("end", ["driver_tasks", "scheduler_tasks"])
+def test_a_fit_goes_on_whenever_it_has_ended(end: str, tmp_path: Path) -> None:
+    fit = partial(FITS["krylov"], partial(cut, blocks=4), resume=True)
+    for tasks in count():
+        place = tmp_path / str(tasks)
+        try:
+            fit(client=SimulatedCluster(tasks, **{end: tasks}), checkpoint=place)
+        except (DriverDied, EngineError):
+            assert bits(fit(client=SimulatedCluster(1000 + tasks), checkpoint=place)) == expected("krylov", 4)
+        else:
+            break
+    assert tasks > 20
 
 
 def order_of(seed: int) -> list[int]:
