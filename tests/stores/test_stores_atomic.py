@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -91,6 +92,16 @@ def test_a_failed_overwrite_keeps_the_old_local_store(tmp_path: Path) -> None:
         write_and_fail(path, ZeroDivisionError, overwrite=True)
     assert first(path) == 1.0
     assert os.listdir(tmp_path) == ["s.zarr"]
+
+
+@pytest.mark.parametrize("name", [None, "s.zarr/c/0", ".s.zarr.partial-1/c/0", "log.txt"])
+def test_an_error_of_the_disk_names_the_store_unless_it_names_another_file(tmp_path: Path, name: str | None) -> None:
+    error = OSError(errno.EIO, "no luck", *(() if name is None else (str(tmp_path / name),)))
+    raised = pytest.raises(OSError if name == "log.txt" else StoreError, match=r"no luck")
+    with raised as found, new_store(tmp_path / "s.zarr"):
+        raise error
+    assert (found.value is error) == (name == "log.txt")
+    assert ("cannot write" in str(found.value)) == (name != "log.txt")
 
 
 def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
