@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,14 +31,14 @@ class Bug:
     """A file of the library, what is in it and what comes in its place, and the tests that are to fail."""
 
     path: str
-    edits: tuple[tuple[str, str], ...]
+    edits: Mapping[str, str]
     tests: tuple[str, ...] = (SIMULATED,)
 
     def plant(self, root: Path) -> None:
         """Change the file; AssertionError where it has not the text that is to be changed."""
         place = root / "dlatent" / self.path
         text = place.read_text()
-        for before, after in self.edits:
+        for before, after in self.edits.items():
             assert text.count(before) == 1, f"{self.path} has {before!r} {text.count(before)} times"
             text = text.replace(before, after)
         place.write_text(text)
@@ -46,85 +47,69 @@ class Bug:
 BUGS = {
     "a sum in order of arrival": Bug(
         "engine/fold.py",
-        (
-            (
-                "    shares = iter(shares)\n",
-                "    shares = iter(sorted(shares, key=lambda share: share[1].busy_seconds))\n",
-            ),
-        ),
+        {"shares = iter(shares)": "shares = iter(sorted(shares, key=lambda share: share[1].busy_seconds))"},
     ),
-    "a lost chunk read as zeros": Bug("stores/checked.py", (('if self.missing_chunks == "fill":', "if True:"),)),
+    "a lost chunk read as zeros": Bug(
+        "stores/checked.py",
+        {'if self.missing_chunks == "fill":': "if True:"},
+    ),
     "a checkpoint written before its stage": Bug(
         "engine/session.py",
-        (
-            (
-                "                results, cost = self",
-                "                journal.record(name, None)\n                results, cost = self",
-            ),
-            ("                journal.record(name, recalled[0])\n", ""),
-        ),
+        {
+            "results, cost = self": "journal.record(name, None)\n                results, cost = self",
+            "                journal.record(name, recalled[0])\n": "",
+        },
     ),
     "a rename that is not atomic": Bug(
         "stores/atomic.py",
-        (("os.rename(self.location, self.target)", "__import__('shutil').copytree(self.location, self.target)"),),
+        {"os.rename(self.location, self.target)": "__import__('shutil').copytree(self.location, self.target)"},
         (CALLS, "-k", "a_call_that_fails and not resumed"),
     ),
     "a cache keyed without the store": Bug(
         "engine/cache.py",
-        (
-            ("self._blocks.get(key, {}).get(index", 'self._blocks.get("", {}).get(index'),
-            ("self._blocks.setdefault(key, {})", 'self._blocks.setdefault("", {})'),
-        ),
+        {
+            "self._blocks.get(key, {}).get(index": 'self._blocks.get("", {}).get(index',
+            "self._blocks.setdefault(key, {})": 'self._blocks.setdefault("", {})',
+        },
     ),
     "a resume that skips a pass": Bug(
         "stores/checkpoint.py",
-        (
-            ("        if digest != fingerprint(work):", "        if digest is None:"),
-            ("        self._next += 1\n        return (result,)", "        self._next += 2\n        return (result,)"),
-        ),
+        {
+            "        if digest != fingerprint(work):": "        if digest is None:",
+            "        self._next += 1\n        return (result,)": "        self._next += 2\n        return (result,)",
+        },
         (SIMULATED, "-k", "krylov"),
     ),
     "a retry that counts twice": Bug(
         "engine/fold.py",
-        (
-            (
-                "    total, tally = None, Tally()\n    with pinned",
-                "    total, tally = vars(work).get(group.index), Tally()\n    with pinned",
-            ),
-            (
-                "    return total, tally.since(started)",
-                "    vars(work)[group.index] = owned(total)\n    return total, tally.since(started)",
-            ),
-        ),
+        {
+            "total, tally = None, Tally()\n    with": "total, tally = vars(work).get(group.index), Tally()\n    with",
+            "return total, tally.since": "vars(work)[group.index] = owned(total)\n    return total, tally.since",
+        },
     ),
     "an index that is not shifted": Bug(
         "engine/fold.py",
-        (("Block(group.first + position, source.start,", "Block(group.first + position, source.start - group.start,"),),
+        {"Block(group.first + position, source.start,": "Block(group.first + position, source.start - group.start,"},
         (SIMULATED, "-k", "errors or rows_come"),
     ),
     "an off-by-one block": Bug(
         "order.py",
-        (("    cuts.append(len(sizes))\n", "    cuts.append(len(sizes) - (len(sizes) > 2))\n"),),
+        {"    cuts.append(len(sizes))\n": "    cuts.append(len(sizes) - (len(sizes) > 2))\n"},
         (RELATIONS, "-k", "blocks and ppca"),
     ),
     "a swapped pair of groups": Bug(
         "engine/session.py",
-        (("for pair in sorted(entries))", "for pair in sorted(entries, key=lambda pair: pair[::-1]))"),),
+        {"for pair in sorted(entries))": "for pair in sorted(entries, key=lambda pair: pair[::-1]))"},
         (RELATIONS, "-k", "blocks and (kernel or embedd)"),
     ),
     "a float32 sum": Bug(
         "gaussian/moments.py",
-        (
-            (
-                "                gram += chunk.T @ chunk\n",
-                "                gram += (chunk.T @ chunk).astype(np.float32)\n",
-            ),
-        ),
+        {"gram += chunk.T @ chunk": "gram += (chunk.T @ chunk).astype(np.float32)"},
         (RELATIONS, "-k", "ppca"),
     ),
     "a stale digest": Bug(
         "stores/checkpoint_codec.py",
-        (('content.data.cast("B") if content.size else b""', 'b""'),),
+        {'content.data.cast("B") if content.size else b""': 'b""'},
         (CHECKPOINTS, "-k", "another_fit or must_be_the_same"),
     ),
 }

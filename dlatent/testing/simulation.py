@@ -60,7 +60,7 @@ class SimulatedCluster:
     forgotten : float
         How likely all blocks that are kept between passes are gone when a task begins.
     late : float
-        When workers but the first come, on average, in the time of a task.
+        How long the workers but the first stay away at the start, on average, in the time of a task.
     driver_tasks, scheduler_tasks : int, optional
         After so many tasks of all passes the driver dies, by `DriverDied`, or the scheduler, by `EngineError`.
 

@@ -101,8 +101,8 @@ class Trial:
 
     def fit(self, cut: Callable[..., Any] = cut, checkpoint: Path | None = None, **ends: int) -> Any:
         """The model, from rows that `cut` has brought into blocks."""
-        cluster, resume = SimulatedCluster(**self.rough, **ends), checkpoint is not None
-        kept = {"checkpoint": checkpoint, "resume": True} if resume else {}
+        cluster = SimulatedCluster(**self.rough, **ends)
+        kept = {} if checkpoint is None else {"checkpoint": checkpoint, "resume": True}
         return FITS[self.name](partial(cut, blocks=self.blocks), client=cluster, **kept)
 
     def expect(self, words: str, error: Exception) -> None:
@@ -114,20 +114,24 @@ class Trial:
         """What came of it; AssertionError where that is wrong."""
         if self.fault == "damage":
             return self.damaged()
-        if self.fault == "cache":
+        lost = self.fault
+        if lost == "cache":
             model = self.fit(lambda rows, blocks: cut(zarr.open_array(stored(rows, blocks, self.folder)), blocks))
+        elif lost == "workers":
+            model = self.fit()
         else:
-            model = self.fit() if self.fault == "workers" else self.resumed()
+            model, ends = self.resumed()
+            lost = lost if ends else "nothing else"
         assert bits(model) == expected(self.name, self.blocks), self.told
-        return f"same bits, {self.fault} lost"
+        return f"same bits, {lost} lost"
 
-    def resumed(self) -> Any:
-        """The model of a fit whose driver or scheduler ends until no more tasks are left."""
+    def resumed(self) -> tuple[Any, int]:
+        """The model of a fit whose driver or scheduler ends until no more tasks are left; and how often it ended."""
         place = Path(mkdtemp(dir=self.folder)) / "c"
         for ends in count():
             tasks = int(self.rng.integers(2 ** int(self.rng.integers(1, 8)))) << ends
             try:
-                return self.fit(checkpoint=place, **{f"{self.fault}_tasks": tasks})
+                return self.fit(checkpoint=place, **{f"{self.fault}_tasks": tasks}), ends
             except DriverDied:
                 assert self.fault == "driver", self.told
             except EngineError as error:

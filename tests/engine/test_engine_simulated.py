@@ -30,7 +30,7 @@ def test_fits_have_the_bits_of_one_task_after_the_other_or_one_error(name: str) 
 
 
 def test_all_that_may_happen_is_tried() -> None:
-    lost = {f"same bits, {what} lost" for what in ("workers", "cache", "driver", "scheduler")}
+    lost = {f"same bits, {what} lost" for what in ("workers", "cache", "driver", "scheduler", "nothing else")}
     assert set(trials("covariance", range(100))) == {*lost, "one error, chunk damaged"}
 
 
