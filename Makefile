@@ -42,7 +42,7 @@ INSTALL = $(PY) -m uv pip install -q --python $(PY)
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import uv, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
-.PHONY: help demo test test-slow test-all test-lowest notebooks notebooks-renew fuzz faults planted check lint types contracts docs package lock audit clean
+.PHONY: help demo test test-slow test-all test-lowest notebooks notebooks-renew fuzz faults planted mutants check lint types contracts docs package lock audit clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demonstration"
@@ -110,6 +110,12 @@ planted: $(DEV_READY)
 	@echo "==> Bugs that the tests must find"
 	$(PY) -m tests.planted
 
+# MUTANTS='dlatent.gaussian.views*' for one module, '*7' for a tenth of all.
+mutants: $(DEV_READY)
+	@echo "==> Mutants that the tests must kill"
+	OPENBLAS_NUM_THREADS=1 $(VENV)/bin/mutmut run --max-children $(TEST_PROCESSES) $(MUTANTS)
+	$(VENV)/bin/mutmut results
+
 check: $(DEV_READY)
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint types contracts docs package
 
@@ -168,7 +174,7 @@ ifeq ($(OFFLINE),)
 endif
 
 clean:
-	rm -rf $(VENV) $(LOWEST) dist docs/_build docs/reference docs/tutorials demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) dist docs/_build docs/reference docs/tutorials demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants
 
 $(DEMO_READY): $(MADE) requirements/demo.txt pyproject.toml
 	@echo "==> Installing dlatent and requirements/demo.txt into $(VENV) (once)"

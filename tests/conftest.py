@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import dask
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from dlatent.engine.machine import NO_HANGS
 
@@ -15,6 +15,9 @@ from dlatent.engine.machine import NO_HANGS
 settings.register_profile("any machine", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("nightly", deadline=None, max_examples=1000)
+# A mutant is found or not, whichever example finds it.
+phases = (Phase.explicit, Phase.generate)
+settings.register_profile("mutants", deadline=None, max_examples=25, derandomize=True, phases=phases)
 settings.load_profile("any machine")
 
 NO_PAUSES = {f"distributed.worker.memory.{kind}": False for kind in ("target", "spill", "pause")}
