@@ -10,12 +10,14 @@ import scipy.sparse as sp
 
 from dlatent import (
     PPCA,
+    CorrespondenceFactorAnalysis,
     CorrespondenceLLE,
     CorrespondencePPCA,
     CorrespondenceSupervisedPPCA,
     FactorAnalysis,
     GraphPPCA,
     KernelPPCA,
+    KernelSupervisedPPCA,
     LocallyLinearEmbedding,
     PPCAMixture,
     RelationalPPCA,
@@ -31,8 +33,12 @@ WIDE = RNG.normal(size=(N, 3)) @ RNG.normal(size=(3, 24)) + 0.5 * RNG.normal(siz
 """Rows of so many features that Krylov spaces take several passes."""
 HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 LABELS = np.where(np.arange(N) % 3 == 0, -1, (X[:, 0] > 0).astype(int))
+OUTPUTS = np.where((np.arange(N) % 3 == 0)[:, None], np.nan, X[:, :2] + np.random.default_rng(1).normal(size=(N, 2)))
 PATH = sp.csr_array(sp.diags_array([np.ones(N - 1)] * 2, offsets=[-1, 1]))
-PAIRS = np.column_stack([np.arange(N // 3, 2 * N // 3), np.arange(N // 3)])
+CHAIN = sp.csr_array(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(N, N)))
+ORDER = np.random.default_rng(2).permutation(N - N // 3)
+"""Of the rows of the second view, so that pairs are gathered from everywhere."""
+PAIRS = np.column_stack([np.arange(N // 3, 2 * N // 3), np.argsort(ORDER)[: N // 3]])
 COUNTS = RNG.poisson(np.exp(np.clip(0.4 * X[:, 4:], -2.0, 2.0))).astype(float)
 ERRORS = np.exp(0.3 * RNG.normal(size=X.shape))
 
@@ -45,8 +51,8 @@ def whole(rows: Any) -> Any:
 
 
 def views(cut: Callable[[Any], Any], likelihood: bool = False) -> dict[str, Any]:
-    """Two views, of which the last third of the rows of the first is the first of the other."""
-    return {"a": cut(X[: 2 * N // 3, :4]), "b": cut((COUNTS if likelihood else X[:, 4:])[N // 3 :])}
+    """Two views, of which the last third of the samples of the first is the first of the other."""
+    return {"a": cut(X[: 2 * N // 3, :4]), "b": cut((COUNTS if likelihood else X[:, 4:])[N // 3 :][ORDER])}
 
 
 FITS: dict[str, Fit] = {
@@ -56,8 +62,10 @@ FITS: dict[str, Fit] = {
         cut(sp.csr_array(WIDE * (WIDE > 1))), **more
     ),
     "gram": lambda cut=whole, **more: PPCA(2, solver="gram").fit(cut(X[:7]), **more),
+    "gram, labels": lambda cut=whole, **more: SupervisedPPCA(2, solver="gram").fit(cut(WIDE[:20]), LABELS[:20], **more),
     "em": lambda cut=whole, **more: PPCA(2, solver="em", max_iter=20).fit(cut(X), **more),
     "missing": lambda cut=whole, **more: PPCA(2, missing="nan").fit(cut(HOLES), **more),
+    "levels": lambda cut=whole, **more: PPCA(2, missing="nan", row_effects=True).fit(cut(HOLES), **more),
     "error bars": lambda cut=whole, **more: PPCA(2).fit(cut(X), uncertainty=ERRORS, **more),
     "counts": lambda cut=whole, **more: PPCA(1, likelihood="poisson", tol=1e-3).fit(cut(COUNTS), **more),
     "heavy tails": lambda cut=whole, **more: PPCA(2, likelihood="student", tol=1e-3).fit(cut(X), **more),
@@ -66,11 +74,32 @@ FITS: dict[str, Fit] = {
         cut(HOLES[:, :5]), **more
     ),
     "mixture": lambda cut=whole, **more: PPCAMixture(2, n_mixtures=2).fit(cut(X), **more),
+    "mixture, diagonal": lambda cut=whole, **more: PPCAMixture(
+        1, n_mixtures=2, noise="diagonal", solver="em", max_iter=8
+    ).fit(cut(X), **more),
     "supervised": lambda cut=whole, **more: SupervisedPPCA(2, solver="krylov").fit(cut(WIDE), LABELS, **more),
+    "supervised, sparse": lambda cut=whole, **more: SupervisedPPCA(2, solver="covariance").fit(
+        cut(sp.csr_array(X * (X > 0.5))), OUTPUTS, **more
+    ),
+    "supervised, missing": lambda cut=whole, **more: SupervisedPPCA(2, missing="nan", tol=1e-4).fit(
+        cut(HOLES), OUTPUTS, **more
+    ),
     "relational": lambda cut=whole, **more: RelationalPPCA(2, solver="krylov").fit(cut(WIDE), graph=PATH, **more),
+    "relational, sparse": lambda cut=whole, **more: RelationalPPCA(2, solver="krylov").fit(
+        cut(sp.csr_array(WIDE * (WIDE > 1))), graph=PATH, **more
+    ),
+    "relational, precision": lambda cut=whole, **more: RelationalPPCA(2, solver="covariance").fit(
+        cut(X), precision=CHAIN, **more
+    ),
     "smoothed": lambda cut=whole, **more: GraphPPCA(2, solver="krylov").fit(cut(WIDE), graph=PATH, **more),
     "relational, labels": lambda cut=whole, **more: RelationalSupervisedPPCA(2).fit(cut(X), LABELS, graph=PATH, **more),
     "views": lambda cut=whole, **more: CorrespondencePPCA(2).fit(views(cut), correspondence=PAIRS, **more),
+    "views, no noise": lambda cut=whole, **more: CorrespondencePPCA(2, solver="krylov", noise="zero").fit(
+        views(cut), correspondence=PAIRS, **more
+    ),
+    "views of factors": lambda cut=whole, **more: CorrespondenceFactorAnalysis(1, solver="accelerated_em").fit(
+        views(cut), correspondence=PAIRS, **more
+    ),
     "views of counts": lambda cut=whole, **more: CorrespondencePPCA(1, likelihood={"b": "poisson"}, tol=1e-3).fit(
         views(cut, likelihood=True), correspondence=PAIRS, **more
     ),
@@ -79,6 +108,9 @@ FITS: dict[str, Fit] = {
     ),
     "kernel": lambda cut=whole, **more: KernelPPCA(2, solver="memory").fit(cut(X), **more),
     "kernel, recomputed": lambda cut=whole, **more: KernelPPCA(2, solver="recomputed").fit(cut(X), **more),
+    "kernel, labels": lambda cut=whole, **more: KernelSupervisedPPCA(2, solver="recomputed").fit(
+        cut(X), LABELS, **more
+    ),
     "landmarks": lambda cut=whole, **more: KernelPPCA(2, landmarks=12).fit(cut(X), **more),
     "embedding": lambda cut=whole, **more: LocallyLinearEmbedding(n_neighbors=6).fit(cut(X), **more),
     "embedded views": lambda cut=whole, **more: CorrespondenceLLE(n_neighbors=6).fit(

@@ -9,102 +9,106 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from law_cases import CASES, ROUTES, as_dask, fit, numbers, same_bits, texts
+from law_cases import as_dask, fit, numbers, same_bits, texts
 
-from dlatent import PPCA, CorrespondencePPCA, SupervisedPPCA
+from dlatent import PPCA, Callback, CorrespondencePPCA, PPCAMixture, SupervisedPPCA, open_data
+from tests.engine.simulated import cut
+from tests.fits import FITS, bits
 from tests.one_solver import only_solver
+from tests.sparse_stores import write_csr
 
 X, Y, LABELLED = numbers(n=200, d=24)
 ROWS = (50, 3, 1, 70, 26, 30, 20)
-ENGINES = ["threads", pytest.param("one_worker", marks=pytest.mark.slow), "two_workers"]
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=["threads", pytest.param("one_worker", marks=pytest.mark.slow), "two_workers"])
 def client(request):
     return None if request.param == "threads" else request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    path = tmp_path_factory.mktemp("laws") / "x.zarr"
-    array = zarr.create_array(path, shape=X.shape, chunks=(30, 10), dtype=X.dtype)
-    array[:] = X
-    return str(path)
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("laws")
 
 
 @pytest.fixture(scope="module")
-def fits(stored):
-    """Fits by what the data are, and by who computes, each made once."""
-    forms = {"stored": stored, "memory": X, "dask": as_dask(X, ROWS)}
+def stored(folder):
+    zarr.create_array(folder / "x.zarr", data=X, chunks=(30, 10))
+    return str(folder / "x.zarr")
+
+
+def in_store(rows, folder):
+    """Rows in a store, of seven blocks or so."""
+    place = folder / f"{len(list(folder.iterdir()))}.zarr"
+    if sp.issparse(rows):
+        write_csr(zarr.create_group(place), [rows[:10], rows[10:]])
+    else:
+        zarr.create_array(place, data=rows, chunks=(max(1, len(rows) // 7), 5))
+    return open_data(str(place), block_bytes=rows.shape[0] * rows.shape[1] * 8 // 7)
+
+
+def in_dask(rows, _):
+    """Rows in chunks of many sizes."""
+    sizes = [each for each in (9, 1, 3, 2) if each < rows.shape[0] // 3]
+    return as_dask(rows, (*sizes, rows.shape[0] - sum(sizes)))
+
+
+FORMS = {"memory": lambda rows, _: cut(rows, 9), "stored": in_store, "dask": in_dask}
+
+
+@pytest.fixture(scope="module")
+def fits(folder):
+    """Bits of fits by what the data are, and by who computes, each made once."""
 
     @cache
-    def made(case, solver, form, client="serial"):
-        return fit(case, forms[form], Y, LABELLED, solver=solver, tol=1e-7, client=client)
+    def made(name, form, client="serial"):
+        return bits(FITS[name](lambda rows: FORMS[form](rows, folder), client=client))
 
     return made
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", ROUTES)
-@pytest.mark.parametrize("case", CASES)
-def test_fits_of_dask_arrays_have_the_same_bits(client, fits, case, solver):
-    expected, found = fits(case, solver, "dask"), fits(case, solver, "dask", client)
-    assert same_bits(found, expected)
-    lines = [model.history_["iteration_log_likelihood"].values for model in (found, expected)]
-    np.testing.assert_array_equal(*lines)
-
-
-@pytest.mark.parametrize("solver", ROUTES)
-@pytest.mark.parametrize("case", ["ppca", "semi"])
-def test_fits_of_stores_and_of_memory_have_the_same_bits(client, fits, case, solver):
-    for form in ("stored", "memory"):
-        assert same_bits(fits(case, solver, form, client), fits(case, solver, form))
-
-
-@pytest.mark.parametrize("solver", ROUTES)
-def test_fits_of_sparse_documents_have_the_same_bits(client, solver):
-    for kind in ("documents", "labelled documents"):
-        assert of_documents(kind, solver, client) == of_documents(kind, solver, "serial")
-
-
-@cache
-def of_documents(kind, solver, client):
-    x, labels = texts()
-    model = PPCA(3, solver=solver) if kind == "documents" else SupervisedPPCA(2, solver=solver)
-    model.fit(as_dask(x, (40, 50)), labels, client=client)
-    return model.components_.tobytes(), model.log_likelihood_
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", [pytest.param(form, marks=[pytest.mark.slow] * (form != "stored")) for form in FORMS])
+@pytest.mark.parametrize("name", FITS)
+def test_fits_have_the_same_bits(client, fits, name, form):
+    assert fits(name, form, client) == fits(name, form)
 
 
 def test_textbook_em_over_the_data_has_the_same_bits(client):
-    options = {"solver": "em", "max_iter": 5, "client": "serial"}
+    options = {"solver": "em", "max_iter": 5}
     with only_solver("krylov"), pytest.warns(UserWarning, match="stopped after 5"):
-        expected = fit("semi", as_dask(X, ROWS), Y, LABELLED, **options)
-    with only_solver("krylov"), pytest.warns(UserWarning, match="stopped after 5"):
-        found = fit("semi", as_dask(X, ROWS), Y, LABELLED, **options | {"client": client})
-    assert same_bits(found, expected)
+        one, other = (fit("semi", as_dask(X, ROWS), Y, LABELLED, client=c, **options) for c in ("serial", client))
+    assert same_bits(one, other)
 
 
-def test_transforms_have_the_same_bits(client, stored):
-    model = fit("semi", X, Y, LABELLED)
-    expected = model.transform(stored, client="serial")
-    np.testing.assert_array_equal(model.transform(stored, client=client), expected)
-    expected = model.score_samples(stored, client="serial")
-    np.testing.assert_array_equal(model.score_samples(stored, client=client), expected)
+RESULTS = {
+    "semi": (lambda: fit("semi", X, Y, LABELLED), ("transform", "score_samples"), "scores"),
+    "mixture": (
+        lambda: PPCAMixture(2, 3, n_init=2, max_iter=8).fit(X),
+        ("predict_proba", "transform", "score_samples", "predict", "reconstruct"),
+        "responsibilities",
+    ),
+}
+"""Models, methods whose results are asked for, and the array of the first of these in a store."""
 
 
-def test_transform_into_a_store_has_the_same_bits(client, stored, tmp_path):
-    model = fit("ppca", X, Y, LABELLED)
-    out = model.transform(stored, out=tmp_path / "z.zarr", client=client)
-    np.testing.assert_array_equal(zarr.open(out)["scores"][:], model.transform(stored, client="serial"))
+@pytest.mark.filterwarnings("ignore::dlatent.ConvergenceWarning", "ignore::dlatent.MisfitWarning")
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_have_the_same_bits(client, stored, tmp_path, name):
+    make, methods, array = RESULTS[name]
+    model = make()
+    for method in methods:
+        found, expected = (getattr(model, method)(stored, client=where) for where in (client, "serial"))
+        np.testing.assert_array_equal(found, expected)
+    first = getattr(model, methods[0])
+    out = first(stored, out=tmp_path / "z.zarr", client=client)
+    np.testing.assert_array_equal(zarr.open(out)[array][:], first(stored, client="serial"))
 
 
 def test_the_active_client_is_used(two_workers, stored):
     seen = []
     with two_workers.as_current():
-        model = PPCA(2, solver="covariance")
-        from dlatent import Callback
-
-        model.fit(stored, callbacks=[Callback(on_pass=seen.append)])
+        model = PPCA(2, solver="covariance").fit(stored, callbacks=[Callback(on_pass=seen.append)])
         assert model.plan(stored).machine.startswith("cluster, 2 workers")
     assert seen
     assert same_bits(model, PPCA(2, solver="covariance").fit(stored, client="serial"))

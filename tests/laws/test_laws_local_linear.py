@@ -4,31 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import zarr
 from sklearn.datasets import make_s_curve
 
-from dlatent import LocallyLinearEmbedding, open_data
+from dlatent import open_data
 from dlatent.engine.connect import connect
 from dlatent.solvers.lle.fit import find_neighbours
 
 X = make_s_curve(900, random_state=0)[0]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """Ten chunks of rows."""
-    path = tmp_path_factory.mktemp("sheet") / "x.zarr"
-    zarr.create_array(path, data=X, chunks=(90, 3))
-    return str(path)
-
-
-@pytest.mark.parametrize("engine", ["threads", pytest.param("one_worker", marks=pytest.mark.slow), "two_workers"])
-def test_the_engine_changes_no_bit(engine, store, request):
-    client = None if engine == "threads" else request.getfixturevalue(engine)
-    found = LocallyLinearEmbedding(n_neighbors=9).fit(store, client=client)
-    expected = LocallyLinearEmbedding(n_neighbors=9).fit(store, client="serial")
-    assert found.embedding_.tobytes() == expected.embedding_.tobytes()
-    assert found.eigenvalues_.tobytes() == expected.eigenvalues_.tobytes()
 
 
 @pytest.mark.parametrize("values", [X, np.round(X, 1)], ids=["apart", "with ties"])

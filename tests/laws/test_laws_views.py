@@ -1,14 +1,13 @@
-"""Fits of several views have the same bits on every engine, and pairs of rows may lie anywhere."""
+"""Targets of views in all forms, joint scores on every engine, and many sparse features."""
 
 from __future__ import annotations
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
 
-from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, CorrespondenceSupervisedPPCA
+from dlatent import CorrespondencePPCA, CorrespondenceSupervisedPPCA
 from tests.oracles.views import some_views, split, table_of
 from tests.simulators import documents, simulate
 from tests.sparse_stores import write_csr
@@ -24,14 +23,6 @@ TABLE[:, 1] = np.where(TABLE[:, 1] >= 0, PLACES[TABLE[:, 1]], -1)
 DRAWN = np.random.default_rng(6)
 CLASSES = {"b": np.where(DRAWN.random(len(VIEWS["b"])) < 0.6, VIEWS["b"][:, 0] > 0, -1)}
 OUTPUTS = np.where(DRAWN.random((300, 1)) < 0.6, DRAWN.standard_normal((300, 2)), np.nan)
-WAYS = [
-    (CorrespondencePPCA, {"solver": "covariance"}),
-    (CorrespondencePPCA, {"solver": "krylov"}),
-    (CorrespondencePPCA, {"solver": "krylov", "noise": "zero"}),
-    # Its search over many starts takes seconds.
-    pytest.param(CorrespondenceFactorAnalysis, {"solver": "covariance"}, marks=pytest.mark.slow),
-    (CorrespondenceFactorAnalysis, {"solver": "accelerated_em"}),
-]
 
 
 @pytest.fixture(params=["threads", "two_workers"])
@@ -53,29 +44,6 @@ def bits(model):
     if hasattr(model, "target_mean_"):
         values += [model.target_components_, model.target_mean_, np.asarray(model.target_noise_variance_)]
     return [value.tobytes() for value in values], model.log_likelihood_
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "options"), WAYS, ids=lambda value: str(getattr(value, "__name__", value)))
-def test_fits_have_the_same_bits(client, stored, kind, options):
-    chunks = {"a": da.from_array(VIEWS["a"], chunks=(50, 12)), "b": da.from_array(VIEWS["b"], chunks=(60, 9))}
-    for views in (VIEWS, stored, chunks):
-        expected = kind(2, **options).fit(views, correspondence=TABLE, client="serial")
-        assert bits(kind(2, **options).fit(views, correspondence=TABLE, client=client)) == bits(expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", ["covariance", "krylov"])
-@pytest.mark.parametrize("targets", [CLASSES, OUTPUTS], ids=["classes of one view", "outputs of all samples"])
-def test_fits_with_targets_have_the_same_bits(client, stored, solver, targets):
-    chunks = {"a": da.from_array(VIEWS["a"], chunks=(50, 12)), "b": da.from_array(VIEWS["b"], chunks=(60, 9))}
-    mixed = {"a": chunks["a"], "b": VIEWS["b"]}
-    for views in (VIEWS, stored, chunks, mixed):
-        fits = [
-            CorrespondenceSupervisedPPCA(2, solver=solver).fit(views, targets, correspondence=TABLE, client=where)
-            for where in ("serial", client)
-        ]
-        assert bits(fits[1]) == bits(fits[0])
 
 
 def test_samples_without_targets_are_those_that_have_them_elsewhere(stored):
