@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import xarray as xr
 from sklearn.base import clone
 
-from dlatent import PPCA, GraphPPCA, RelationalPPCA, load, select_n_components
+from dlatent import PPCA, GraphPPCA, RelationalPPCA, select_n_components
 from dlatent.arrays import Block, Exchanged
 from dlatent.errors import DataError, PlanError
 from dlatent.gaussian.missing_entries.incomplete import hidden_cells
@@ -164,15 +164,6 @@ def test_neighbours_fill_in_where_they_are_alike_and_are_left_out_where_they_are
     misled = GraphPPCA(3, **options).fit(holes, graph=strangers)
     assert misled.smoothing_ == 0.0
     np.testing.assert_array_equal(misled.components_, plain.components_)
-
-
-def test_a_saved_model_knows_how_its_rows_were_made(tmp_path):
-    model = GraphPPCA(2, smoothing=3.0, missing="nan").fit(HOLES, graph=GRAPH)
-    model.save(tmp_path / "m.zarr")
-    again = load(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(again.transform(HOLES, graph=GRAPH), model.transform(HOLES, graph=GRAPH))
-    path = again.impute(HOLES, graph=GRAPH, out=tmp_path / "filled.zarr")
-    np.testing.assert_array_equal(xr.open_zarr(path)["imputed"].values, model.impute(HOLES, graph=GRAPH))
 
 
 @pytest.mark.slow

@@ -81,13 +81,10 @@ def test_posterior_has_the_scores_of_smoothed_rows_and_the_covariance_of_all():
     np.testing.assert_array_equal(found["covariance"].values, model.posterior(X)["covariance"].values)
 
 
-def test_a_saved_model_knows_how_it_smooths(tmp_path):
+def test_a_model_says_how_it_smooths():
     model = GraphPPCA(2, smoothing=3.0, hops=1).fit(X, graph=GRAPH)
-    model.save(tmp_path / "m.zarr")
-    again = load(tmp_path / "m.zarr")
-    assert (again.smoothing_, again._summary()["graph"]) == (3.0, {"edges": 150, "smoothing": 3.0, "hops": 1})
-    np.testing.assert_array_equal(again.transform(X, graph=GRAPH), model.transform(X, graph=GRAPH))
-    assert "of the smoothed rows" in str(again._summary_lines())
+    assert (model.smoothing_, model._summary()["graph"]) == (3.0, {"edges": 150, "smoothing": 3.0, "hops": 1})
+    assert "of the smoothed rows" in str(model._summary_lines())
 
 
 REFUSED = {

@@ -145,16 +145,11 @@ def test_the_trace_error_is_that_of_the_approximation():
 
 
 @pytest.mark.parametrize("landmarks", [None, 30])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_a_saved_model_knows_its_rows(tmp_path, sparse, landmarks):
-    rows = sp.csr_array(X) if sparse else X
-    model = KernelSupervisedPPCA(2, kernel="linear", landmarks=landmarks).fit(rows, PARTLY)
+def test_a_saved_model_knows_its_sparse_rows(tmp_path, landmarks):
+    model = KernelSupervisedPPCA(2, kernel="linear", landmarks=landmarks).fit(sp.csr_array(X), PARTLY)
     model.save(tmp_path / "m.zarr")
-    again = load(tmp_path / "m.zarr")
-    new = sp.csr_array(NEW) if sparse else NEW
+    again, new = load(tmp_path / "m.zarr"), sp.csr_array(NEW)
     np.testing.assert_array_equal(again.transform(new), model.transform(new))
-    np.testing.assert_array_equal(again.score_samples(new), model.score_samples(new))
-    assert again.trace_error_ == model.trace_error_
     assert set(model.result_.dims) >= {"training", "coordinate", "component"}
 
 

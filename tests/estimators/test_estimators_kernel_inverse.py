@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dlatent import DataError, KernelPPCA, KernelSupervisedPPCA, load
+from dlatent import DataError, KernelPPCA, KernelSupervisedPPCA
 
 NEW = np.random.default_rng(1).normal(size=(5, 3))
 
@@ -71,12 +71,6 @@ def test_with_landmarks_it_is_learned_from_these():
     scores = model.transform(kept)
     expected = by_ridge(scores, kept, scores, 1.0, kernel="rbf", gamma=middle(scores))
     np.testing.assert_allclose(model.inverse_transform(scores), expected, rtol=1e-7)
-
-
-def test_saved_models_go_back_to_the_same_rows(tmp_path):
-    model = KernelPPCA(3).fit(X)
-    model.save(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(load(tmp_path / "model.zarr").inverse_transform(NEW), model.inverse_transform(NEW))
 
 
 def test_pipelines_go_back():

@@ -150,7 +150,7 @@ def test_minus_one_is_a_number_for_regression():
 
 
 def test_fractions_are_regression_and_whole_numbers_classes():
-    assert not hasattr(SupervisedPPCA(1).fit(X, Y[:, 0]), "classes_")
+    assert not hasattr(SupervisedPPCA(1).fit(X, CLASSES).fit(X, Y[:, 0]), "classes_")
     assert SupervisedPPCA(1).fit(X, CLASSES.astype(float)).classes_.tolist() == [0, 1, 2]
 
 

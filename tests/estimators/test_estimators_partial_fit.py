@@ -86,15 +86,6 @@ def test_the_number_of_components_may_change_between_parts() -> None:
         model.set_params(n_components=9).partial_fit(X[:1])
 
 
-def test_a_part_that_is_refused_leaves_the_model_as_it_was() -> None:
-    model = PPCA(2).partial_fit(X[:50])
-    bad = np.where(np.arange(8) == 3, np.nan, X[50:])
-    for part, words in ((bad, "column 3"), (X[:, :5], "5 features")):
-        with pytest.raises(DataError, match=words):
-            model.partial_fit(part)
-    same(model.partial_fit(X[50:]), WHOLE)
-
-
 def test_names_are_those_of_the_first_part() -> None:
     pd = pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
     table = pd.DataFrame(X, columns=list("abcdefgh"))

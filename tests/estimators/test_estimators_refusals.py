@@ -396,25 +396,6 @@ def test_a_transform_that_fails_writes_nothing(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_output_that_is_taken_is_not_overwritten(tmp_path):
-    model = PPCA(2).fit(X)
-    model.transform(X, out=tmp_path / "out.zarr")
-    with pytest.raises(StoreError, match="already exists; pass overwrite=True"):
-        model.transform(X[:5], out=tmp_path / "out.zarr")
-    assert zarr.open(str(tmp_path / "out.zarr"))["scores"].shape == (N, 2)
-    model.transform(X[:5], out=tmp_path / "out.zarr", overwrite=True)
-    assert zarr.open(str(tmp_path / "out.zarr"))["scores"].shape == (5, 2)
-
-
-def test_a_failed_fit_leaves_the_old_fit_alone():
-    model = PPCA(2).fit(X)
-    before = model.components_.copy()
-    with pytest.raises(DataError):
-        model.fit(spoiled(np.nan, 30, 2))
-    np.testing.assert_array_equal(model.components_, before)
-    np.testing.assert_array_equal(model.transform(X).shape, (N, 2))
-
-
 @pytest.mark.parametrize("error", [DataError, PlanError, StoreError])
 def test_errors_are_value_errors(error):
     assert issubclass(error, ValueError)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import zarr
 from checked_models import ChainGraphPPCA, ChainRelationalPPCA, ChainRelationalSupervisedPPCA, Halves, LeftHalves
-from estimator_cases import CLASSES, PARTLY, D, N, X, Y, same
+from estimator_cases import CLASSES, PARTLY, N, X, Y, same
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
@@ -171,19 +169,3 @@ def test_steps_hand_on_data_frames():
     pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
     pipeline = make_pipeline(StandardScaler(), PPCA(2)).set_output(transform="pandas")
     assert pipeline.fit_transform(X).columns.tolist() == ["ppca0", "ppca1"]
-
-
-def test_models_can_be_pickled_to_other_processes():
-    model = SupervisedPPCA(2).fit(X, PARTLY)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.transform(X), model.transform(X))
-
-
-def test_a_second_fit_forgets_the_first():
-    model = PPCA(2).fit(X[:, :5])
-    model.set_params(n_components=3).fit(X)
-    assert same(model, PPCA(3).fit(X))
-    assert model.n_features_in_ == D
-    supervised = SupervisedPPCA(1).fit(X, CLASSES)
-    supervised.fit(X, Y)
-    assert not hasattr(supervised, "classes_"), "regression has no classes"

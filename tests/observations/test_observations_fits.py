@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,7 @@ import pytest
 import scipy.linalg as la
 import scipy.sparse as sp
 import scipy.stats as st
-import xarray as xr
-import zarr
 
-import dlatent
 from dlatent import PPCA, DataError, FactorAnalysis, PlanError, SupervisedPPCA, select_n_components
 from tests.observations.cases import case, drawn
 
@@ -41,22 +37,6 @@ def test_a_fit_finds_the_loadings_and_its_bound_never_falls(name: str, kind: Any
     assert model.transform(entries).shape == (1500, 2 + (name in COUNTS))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_results_do_not_depend_on_where_the_fit_runs_nor_on_the_container(tmp_path: Path, name: str) -> None:
-    entries = drawn(name, 300, 8)
-    zarr.create_array(tmp_path / "x.zarr", data=entries, chunks=(64, 8))
-    models = [PPCA(2, likelihood=name).fit(str(tmp_path / "x.zarr"), client=where) for where in ("serial", None)]
-    np.testing.assert_array_equal(models[0].components_, models[1].components_)
-    np.testing.assert_array_equal(*(model.transform(entries) for model in models))
-    labelled = xr.DataArray(entries, dims=("cell", "gene"))
-    np.testing.assert_allclose(
-        PPCA(2, likelihood=name).fit(labelled).transform(labelled).values,
-        PPCA(2, likelihood=name).fit(entries).transform(entries),
-        rtol=1e-9,
-        atol=1e-9,
-    )
-
-
 @pytest.mark.parametrize("kind", [PPCA, FactorAnalysis])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_number_of_components_is_found(name: str, kind: Any) -> None:
@@ -66,18 +46,6 @@ def test_the_number_of_components_is_found(name: str, kind: Any) -> None:
     assert abs(model.n_components_ - 3) <= (name in COUNTS)
     alone = np.apply_along_axis(np.random.default_rng(1).permutation, 0, np.nan_to_num(entries))
     assert kind(likelihood=name).fit(alone).n_components_ == 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_model_is_saved_whole(tmp_path: Path, name: str) -> None:
-    entries = drawn(name, 200, 8)
-    model = PPCA(2, likelihood=name).fit(entries)
-    model.save(tmp_path / "m.zarr")
-    again = dlatent.load(tmp_path / "m.zarr")
-    for method in ("transform", "score_samples", "impute"):
-        np.testing.assert_array_equal(getattr(again, method)(entries), getattr(model, method)(entries))
-    drawn_rows = [each.sample(5, random_state=0) for each in (model, again)]
-    np.testing.assert_array_equal(*drawn_rows)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -226,24 +194,6 @@ def test_expected_entries_are_in_the_units_of_the_data() -> None:
     assert expected.mean() == pytest.approx(entries.mean(), rel=0.2)
     chances = PPCA(2, likelihood="bernoulli").fit(drawn("bernoulli", 200, 8)).inverse_transform(np.zeros((1, 2)))
     assert ((chances > 0.0) & (chances < 1.0)).all()
-
-
-def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    entries = drawn("poisson", 200, 8)
-    plain = PPCA(2, likelihood="poisson").fit(entries)
-    kept = tmp_path / "kept"
-
-    passes = list[Any]()
-
-    def stop(record: Any) -> None:
-        passes.append(record)
-        if len(passes) == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        PPCA(2, likelihood="poisson").fit(entries, callbacks=[dlatent.Callback(on_pass=stop)], checkpoint=kept)
-    again = PPCA(2, likelihood="poisson").fit(entries, checkpoint=kept, resume=True)
-    np.testing.assert_array_equal(again.components_, plain.components_)
 
 
 @pytest.mark.parametrize("name", COUNTS)

@@ -20,7 +20,6 @@ from scipy.special import logsumexp
 
 from dlatent import (
     PPCA,
-    Callback,
     CorrespondenceFactorAnalysis,
     CorrespondencePPCA,
     DataError,
@@ -221,21 +220,6 @@ def test_a_model_is_saved_whole(tmp_path: Path, likelihood: dict[str, str]) -> N
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(*(each.sample(3, random_state=0)["rna"] for each in (saved, again)))
     assert "poisson" in str(again._summary_lines()) or "negative_binomial" in str(again._summary_lines())
-
-
-def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, model: Any) -> None:
-    class Enough(Exception):
-        pass
-
-    def stop(told: Any) -> None:
-        if told.iteration == 5:
-            raise Enough
-
-    kept = {"correspondence": EVERY, "checkpoint": tmp_path / "kept"}
-    with pytest.raises(Enough):
-        CorrespondencePPCA(2, likelihood=LIKELIHOOD).fit(CELLS.views(), callbacks=[Callback(on_iteration=stop)], **kept)
-    again = CorrespondencePPCA(2, likelihood=LIKELIHOOD).fit(CELLS.views(), resume=True, **kept)
-    np.testing.assert_array_equal(again.components_["rna"], model.components_["rna"])
 
 
 HOLES = np.where(np.random.default_rng(7).random(CELLS.levels.shape) < 0.2, np.nan, CELLS.levels)
