@@ -21,8 +21,6 @@ from jsonschema import Draft7Validator
 
 RECIPE = DEPLOY / "kubernetes"
 USER = 10001
-OPERATOR = {"DASK_WORKER_NAME", "DASK_SCHEDULER_ADDRESS"}
-"""Variables that the operator adds to what a DaskCluster says."""
 Object = dict[str, Any]
 
 

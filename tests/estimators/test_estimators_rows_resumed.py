@@ -122,28 +122,6 @@ def test_a_store_goes_on_behind_its_finished_stages(name: str, tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("many_stages")
-def test_what_stops_while_a_store_is_finished_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Blocks of 70 rows share the chunks of the store.
-    data, out = stored(tmp_path / "x.zarr", LONG, 70), tmp_path / "out.zarr"
-    write = WRITERS["scores"]
-    write(data, out=tmp_path / "whole.zarr", client="serial")
-    joins = []
-
-    def stop(self: RowSink) -> None:
-        joins.append(self)
-        raise KeyboardInterrupt
-
-    for name in ("join", "finish"):
-        with monkeypatch.context() as patched:
-            patched.setattr(RowSink, name, stop)
-            with pytest.raises(KeyboardInterrupt):
-                write(data, out=out, resume=True, client="serial")
-    assert len(joins) == 2
-    assert stopped_after(monkeypatch, 10_000, lambda: write(data, out=out, resume=True, client="serial")) == []
-    assert files(out) == files(tmp_path / "whole.zarr")
-
-
-@pytest.mark.usefixtures("many_stages")
 def test_other_data_and_other_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, out = stored(tmp_path / "x.zarr", LONG), tmp_path / "out.zarr"
     other = stored(tmp_path / "y.zarr", LONG[::-1].copy())

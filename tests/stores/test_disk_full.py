@@ -13,10 +13,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import zarr
 from distributed import Client, LocalCluster
 
-from dlatent import PPCA, ingest, ingest_graph, load
+from dlatent import PPCA, ingest, ingest_graph
 from dlatent.cli.main import main
 from dlatent.errors import EngineError, StoreError
 from dlatent.stores import temporary as beside
@@ -71,15 +70,6 @@ def test_a_full_disk_is_named_and_nothing_is_left(name: str, disk: Path, tmp_pat
     (disk / "more").write_bytes(bytes(SIZE // 2))
 
 
-def test_a_store_that_was_to_be_replaced_is_whole(disk: Path) -> None:
-    MODEL.save(disk / "out.zarr")
-    with pytest.raises(StoreError, match="o space left"):
-        MODEL.transform(X, out=disk / "out.zarr", overwrite=True)
-    np.testing.assert_array_equal(load(disk / "out.zarr").components_, MODEL.components_)
-    beside._clear()  # as above
-    assert os.listdir(disk) == ["out.zarr"]
-
-
 def test_a_checkpoint_that_finds_no_room_goes_on_elsewhere(disk: Path, tmp_path: Path) -> None:
     wide = np.random.default_rng(0).normal(size=(200, 20_000))
     fit = lambda **more: PPCA(3, solver="krylov").fit(wide, client="serial", **more)  # noqa: E731
@@ -89,16 +79,6 @@ def test_a_checkpoint_that_finds_no_room_goes_on_elsewhere(disk: Path, tmp_path:
     subprocess.run(["cp", "-r", disk / "c", tmp_path / "c"], check=True)
     again = fit(checkpoint=tmp_path / "c", resume=True)
     np.testing.assert_array_equal(again.components_, fit().components_)
-
-
-def test_a_transform_goes_on_where_there_was_no_room(disk: Path) -> None:
-    (disk / "filler").write_bytes(bytes(2 * 2**20))
-    with pytest.raises(StoreError, match="o space left"):
-        MODEL.transform(X[:20_000], out=disk / "out.zarr", resume=True)
-    (disk / "filler").unlink()
-    MODEL.transform(X[:20_000], out=disk / "out.zarr", resume=True)
-    np.testing.assert_array_equal(zarr.open_array(disk / "out.zarr/scores")[:], MODEL.transform(X[:20_000]))
-    assert os.listdir(disk) == ["out.zarr"]
 
 
 def test_the_command_says_it_in_one_line(disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

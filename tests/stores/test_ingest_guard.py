@@ -67,8 +67,6 @@ def damaged_root(path, key, value):
     root.attrs[key] = value
 
 
-HEADER = b"%%MatrixMarket matrix coordinate real general\n"
-
 DAMAGE = {
     "header without end": ("a.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((((\n" + bytes(80)),
     "header of no array": ("a.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': 'zz'} \n" + bytes(80)),

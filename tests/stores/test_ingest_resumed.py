@@ -131,17 +131,6 @@ def test_what_is_recorded_is_not_parsed_again(tmp_path: Path, monkeypatch: pytes
     assert parsed == {place.name: place.read_bytes() for place in sources}
 
 
-def test_a_damaged_piece_is_read_again(tmp_path: Path) -> None:
-    sources, _ = FORMATS["svmlight"](tmp_path)
-    ingest(sources, tmp_path / "whole.zarr", block_bytes=1 << 17)
-    with pytest.raises(KeyboardInterrupt):
-        ingest(sources, tmp_path / "x.zarr", block_bytes=1 << 17, resume=True, progress=interrupted_at(4))
-    piece = tmp_path / "x.zarr.checkpoint/000002.npz"
-    piece.write_bytes(piece.read_bytes()[:-100])
-    ingest(sources, tmp_path / "x.zarr", block_bytes=1 << 17, resume=True)
-    assert_same(tmp_path / "x.zarr", tmp_path / "whole.zarr")
-
-
 @pytest.mark.parametrize(
     ("change", "differs"),
     [
@@ -206,11 +195,3 @@ def test_an_object_store_has_the_checkpoint_beside_the_half_written_store(tmp_pa
     assert not files.exists(f"/{tmp_path.name}/x.zarr.checkpoint")
     with pytest.raises(StoreError, match="already exists"):
         ingest(f"{base}/a.svm", f"{base}/x.zarr", block_bytes=1 << 17, resume=True)
-
-
-def test_a_place_that_is_taken_is_refused_before_a_checkpoint_is_begun(tmp_path: Path) -> None:
-    (tmp_path / "a.svm").write_bytes(svmlight(range(5)))
-    ingest(tmp_path / "a.svm", tmp_path / "out.zarr")
-    with pytest.raises(StoreError, match="already exists"):
-        ingest(tmp_path / "a.svm", tmp_path / "out.zarr", resume=True)
-    assert not (tmp_path / "out.zarr.checkpoint").exists()

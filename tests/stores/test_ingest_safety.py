@@ -1,7 +1,3 @@
-import os
-import signal
-import subprocess
-import sys
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -14,7 +10,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 import zarr
-from ingest_checks import counts, matrix, names, nothing_opens
+from ingest_checks import counts, matrix, names
 from sklearn.datasets import dump_svmlight_file
 
 import dlatent.stores.ingest.arrays
@@ -58,35 +54,6 @@ def test_a_half_written_store_is_no_source(tmp_path):
     with pytest.raises(StoreError, match="is a half-written store"):
         ingest(tmp_path / "a.zarr", tmp_path / "b.zarr")
     assert not (tmp_path / "b.zarr").exists()
-
-
-KILLED = """
-import sys, time
-from dlatent import ingest
-def wait(done, total, rows):
-    print(rows, flush=True)
-    time.sleep(60)
-ingest(sys.argv[1], sys.argv[2], block_bytes=1, weighting=sys.argv[3], progress=wait)
-"""
-
-
-def test_a_killed_ingest_leaves_nothing_that_opens(rows, tmp_path):
-    command = [sys.executable, "-c", KILLED, str(rows), str(tmp_path / "a.zarr"), "none"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert int(process.stdout.readline()) > 0
-        os.kill(process.pid, signal.SIGKILL)
-    assert not (tmp_path / "a.zarr").exists()
-    assert nothing_opens(tmp_path)
-    ingest(rows, tmp_path / "a.zarr")
-    assert open_data(tmp_path / "a.zarr").shape == (4000, 23)
-
-
-def test_an_existing_store_is_replaced_only_when_asked(rows, tmp_path):
-    ingest(rows, tmp_path / "a.zarr")
-    with pytest.raises(StoreError, match="overwrite=True"):
-        ingest(rows, tmp_path / "a.zarr")
-    ingest(rows, tmp_path / "a.zarr", overwrite=True, unit_norm=True)
-    assert zarr.open_group(tmp_path / "a.zarr", mode="r").attrs["dlatent"]["unit_norm"]
 
 
 def test_the_store_opens_by_our_door_and_by_anndata(rows, tmp_path):

@@ -223,21 +223,6 @@ def test_opening_reads_no_values(tmp_path: Path) -> None:
         open_data(sparse).blocks[0].load()
 
 
-def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
-    (zarr_array(tmp_path / "a") / "c" / "3" / "2").write_bytes(b"\x00")
-    source = open_data(tmp_path / "a", block_bytes=21 * COLUMNS * 8)
-    source.blocks[0].load()
-    with pytest.raises(StoreError, match=r"rows 21:42 \(chunk c/3/2\)"):
-        source.blocks[1].load()
-
-
-def test_a_lost_chunk_is_found_when_opening(tmp_path: Path) -> None:
-    path = Path(csr_store(tmp_path / "c.zarr"))
-    (path / "indices" / "c" / "0").unlink()
-    with pytest.raises(StoreError, match="indices lacks 1 of its 1 chunks"):
-        open_data(path)
-
-
 def test_sources_load_in_another_process(tmp_path: Path) -> None:
     sources = [open_data(zarr_array(tmp_path / "a")), open_data(csr_store(tmp_path / "c.zarr"))]
     sources.append(open_data(csr_store(f"memory://{tmp_path.name}/c.zarr")))
@@ -373,13 +358,6 @@ def test_a_group_opens_when_it_has_one_matrix_and_lists_them_otherwise(tmp_path:
     root["b"].attrs["encoding-type"] = "csc_matrix"
     with pytest.raises(StoreError, match=r"csc_matrix.*tocsr\(\)"):
         open_data(path / "b")
-
-
-def test_packed_values_are_refused(tmp_path: Path) -> None:
-    packed = {"dtype": "int16", "scale_factor": 0.1, "_FillValue": -1}
-    xr.Dataset({"x": (("n", "d"), DENSE)}).to_zarr(tmp_path / "x", encoding={"x": packed}, consolidated=False)
-    with pytest.raises(DataError, match="scale_factor"):
-        open_data(tmp_path / "x")
 
 
 def test_arrays_are_fitted_without_zarr() -> None:

@@ -167,21 +167,6 @@ def test_memory_is_bounded_and_tall_chunks_are_read_again(tmp_path: Path) -> Non
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "b.zarr/X", mode="r")[...], values)
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
-    root.create_array("X", data=RNG.normal(size=(100, 4)), chunks=(10, 4))
-    rechunk(tmp_path / "a.zarr", tmp_path / "b.zarr")
-    kept = zarr.open_array(tmp_path / "b.zarr/X", mode="r")[...]
-    (tmp_path / "a.zarr/X/c/7/0").write_bytes(b"damaged")
-    with pytest.raises(StoreError, match=r"rows 0:100.*chunk c/7/0"):
-        rechunk(tmp_path / "a.zarr", tmp_path / "b.zarr", overwrite=True)
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "b.zarr/X", mode="r")[...], kept)
-    (tmp_path / "a.zarr/X/c/7/0").unlink()
-    with pytest.raises(StoreError, match=r"chunk X/c/7/0 .* is not there"):
-        rechunk(tmp_path / "a.zarr", tmp_path / "c.zarr")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.zarr", "b.zarr"]
-
-
 def test_what_is_refused(tmp_path: Path) -> None:
     model = PPCA(1).fit(RNG.normal(size=(20, 4)), client="serial")
     model.save(tmp_path / "m.zarr")
@@ -238,12 +223,3 @@ def test_the_plan_tells_of_small_chunks_on_a_server(tmp_path: Path, sparse: bool
     }
     assert [("dlatent rechunk writes larger ones" in one) for one in small.values()] == [True, False]
     assert "dlatent rechunk" not in str(PPCA(2).plan(f"bucket://{tmp_path}/a.zarr", client="serial"))
-
-
-def test_a_local_store_is_not_replaced_by_itself(tmp_path: Path) -> None:
-    values = RNG.normal(size=(20, 4))
-    np.save(tmp_path / "a.npy", values)
-    ingest(tmp_path / "a.npy", tmp_path / "a.zarr")
-    with pytest.raises(StoreError, match="is the same place as"):
-        rechunk(tmp_path / "a.zarr", tmp_path / "a.zarr", chunk_bytes=64, overwrite=True)
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "a.zarr/X", mode="r")[...], values)

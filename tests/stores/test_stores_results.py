@@ -148,27 +148,6 @@ def test_attributes_that_are_no_json_are_refused(value: Any, tmp_path: Path) -> 
     assert os.listdir(tmp_path) == []
 
 
-def test_a_failure_in_the_middle_leaves_the_old_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "m.zarr"
-    save(path, kind="old", attributes={}, variables=VARIABLES)
-    written: list[str] = []
-    write = results._write
-
-    def failing(group: Any, name: str, variable: Variable) -> None:
-        if len(written) == 3:
-            raise OSError("disk full")
-        written.append(name)
-        write(group, name, variable)
-
-    monkeypatch.setattr(results, "_write", failing)
-    for goal in (path, tmp_path / "new.zarr"):
-        written.clear()
-        with pytest.raises(OSError, match="disk full"):
-            save(goal, kind="new", attributes={}, variables=VARIABLES, overwrite=True)
-    assert os.listdir(tmp_path) == ["m.zarr"]
-    assert load(path).kind == "old"
-
-
 def test_what_is_no_complete_result_of_a_known_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.zarr"
     with pytest.raises(StoreError, match="does not exist"):

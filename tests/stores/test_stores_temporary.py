@@ -4,7 +4,6 @@ clears up."""
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -59,25 +58,6 @@ def killed(script: str, path: Path) -> None:
 
 def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
-
-
-CLEARING = """
-    beside.shutil.rmtree = lambda place, **_: (os.unlink(Path(place) / 'zarr.json'), die())
-    write()
-"""
-
-
-def test_an_old_store_that_is_partly_removed_is_never_put_back(tmp_path: Path) -> None:
-    path = tmp_path / "s.zarr"
-    write(path, 1.0)
-    killed(CLEARING, path)
-    assert first(path) == 2.0
-    shutil.rmtree(path)
-    with pytest.raises(StoreError, match=r"s\.zarr"):
-        open_data(path)
-    write(path, 3.0)
-    assert first(path) == 3.0
-    assert names(tmp_path) == ["s.zarr"]
 
 
 BETWEEN = """
