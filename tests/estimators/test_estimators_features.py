@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import xarray as xr
-import zarr
 from estimator_cases import CLASSES, D, N, X, Y
 from sklearn.decomposition import PCA
 from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency
@@ -367,9 +366,3 @@ def test_frames_of_polars_are_data_targets_and_views():
     )
     holes = x.with_columns(polars.when(polars.col("a") > 0).then(polars.col("a")).alias("a"))
     assert PPCA(2, missing="nan").fit(holes).n_features_in_ == D
-
-
-def test_zarr_arrays_beside_named_ones_warn(tmp_path):
-    zarr.save_array(tmp_path / "x.zarr", X)
-    with pytest.warns(UserWarning, match="X does not have valid feature names"):
-        PPCA(2).fit(frame()).score(tmp_path / "x.zarr")

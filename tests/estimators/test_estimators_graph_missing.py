@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import xarray as xr
-from sklearn.base import clone
 
 from dlatent import PPCA, GraphPPCA, RelationalPPCA, select_n_components
 from dlatent.arrays import Block, Exchanged
@@ -123,14 +120,6 @@ def test_without_smoothing_it_is_ppca_with_missing_entries_to_the_bit():
         np.testing.assert_array_equal(model.components_, plain.components_)
         np.testing.assert_array_equal(model.transform(HOLES, graph=graph), plain.transform(HOLES))
         np.testing.assert_array_equal(model.impute(HOLES, graph=graph), plain.impute(HOLES))
-
-
-def test_blocks_do_not_matter():
-    model = GraphPPCA(2, missing="nan")
-    whole = model.fit(HOLES, graph=GRAPH)
-    cut = clone(model).fit(da.from_array(HOLES, chunks=(17, -1)), graph=GRAPH)
-    xr.testing.assert_allclose(whole.smoothing_scores_, cut.smoothing_scores_, rtol=1e-9)
-    np.testing.assert_allclose(cut.log_likelihood_, whole.log_likelihood_, rtol=1e-8)
 
 
 def friends(samples=300, features=40, known=0.1):

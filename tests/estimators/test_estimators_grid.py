@@ -318,9 +318,10 @@ def test_holes_are_filled_where_the_data_lay(chunked, tmp_path):
     assert (spreads.values[:, SEA][holes] > 0).all()
     assert filled.attrs["units"] == "K"
     assert spreads.attrs["units"] == "(K)^2"
-    model.impute(given, out=tmp_path / "filled.zarr")
-    stored = xr.open_zarr(tmp_path / "filled.zarr")["imputed"]
-    np.testing.assert_allclose(stored.values, filled.values[:, SEA], rtol=1e-12)
+    for name, method, found in (("imputed", "impute", filled), ("imputed_variance", "impute_variance", spreads)):
+        getattr(model, method)(given, out=tmp_path / f"{name}.zarr")
+        stored = xr.open_zarr(tmp_path / f"{name}.zarr")[name]
+        np.testing.assert_allclose(stored.values, found.values[:, SEA], rtol=1e-12)
 
 
 def test_a_cell_that_only_the_first_sample_lacks_is_a_feature():

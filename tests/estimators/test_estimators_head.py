@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -104,18 +103,6 @@ def test_views_that_a_labelled_row_has_count():
     np.testing.assert_allclose(head_of(model).coefficients, head.coefficients, rtol=1e-6, atol=1e-9)
     probabilities = model.predict_proba(views, correspondence=pairs)
     np.testing.assert_allclose(np.log(probabilities), head.decisions(found["scores"].values, None), rtol=1e-6)
-
-
-def test_the_head_does_not_depend_on_blocks_or_on_who_computes():
-    heads = [
-        head_of(SupervisedPPCA(2, solver="covariance").fit(x, SOME, client=client))
-        for x in (da.from_array(IRIS, chunks=(40, 4)),)
-        for client in ("serial", None)
-    ]
-    whole = head_of(SupervisedPPCA(2, solver="covariance").fit(IRIS, SOME))
-    for one, other, all_of_it in zip(*(head[:4] for head in heads), whole[:4], strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, all_of_it, rtol=1e-7, atol=1e-12)
 
 
 def test_the_likelihood_is_a_head_too():

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import xarray as xr
 import zarr
 from dask.callbacks import Callback
-from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, Y, texts
+from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, texts
 
 from dlatent import PPCA, CorrespondencePPCA, KernelPPCA, PPCAMixture, SupervisedPPCA, open_data
 
@@ -37,15 +37,6 @@ class Counter(Callback):
 def counted():
     with Counter() as counter:
         yield counter
-
-
-def test_numpy_gives_numpy():
-    for model in (PLAIN, SEMI):
-        found = model.transform(X)
-        assert type(found) is np.ndarray
-        assert found.shape == (N, 2)
-        assert found.dtype == np.float64
-    assert SEMI.score_samples(X).shape == (N,)
 
 
 PAIRS = np.column_stack([np.arange(N)] * 2)
@@ -96,17 +87,6 @@ def test_features_of_scores_in_single_precision_are_in_single_precision():
 def test_likelihoods_and_probabilities_are_in_double_precision():
     assert PLAIN.score_samples(SINGLE).dtype == np.float64
     assert MIXTURE.predict_proba(SINGLE).dtype == CLASSIFIER.predict_proba(SINGLE).dtype == np.float64
-
-
-@pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil"])
-def test_scipy_sparse_gives_numpy(format):
-    found = PLAIN.transform(sp.csr_array(X).asformat(format))
-    assert type(found) is np.ndarray
-    np.testing.assert_allclose(found, PLAIN.transform(X), rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(PLAIN.score_samples(sp.csr_array(X)), PLAIN.score_samples(X), rtol=1e-9)
-    np.testing.assert_allclose(
-        SEMI.transform(sp.csr_array(X), PARTLY), SEMI.transform(X, PARTLY), rtol=1e-9, atol=1e-10
-    )
 
 
 LAZY = {
@@ -194,13 +174,6 @@ def stored(tmp_path):
     return tmp_path / "x.zarr"
 
 
-def test_stores_give_numpy(stored):
-    for data in (stored, str(stored), zarr.open(str(stored))):
-        found = PLAIN.transform(data)
-        assert type(found) is np.ndarray
-        np.testing.assert_allclose(found, PLAIN.transform(X), rtol=1e-12, atol=1e-14)
-
-
 DATA = {
     "numpy": lambda _: X,
     "sparse": lambda _: sp.csr_array(X),
@@ -248,15 +221,6 @@ def test_posterior_is_a_dataset_with_the_names_of_the_data():
     np.testing.assert_array_equal(both["pattern_of"].values == 0, LABELLED)
     certain, uncertain = (np.trace(c) for c in both["covariance"].values)
     assert certain < uncertain, "targets tell more of the latent variables"
-
-
-@pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("solver", ["covariance", "krylov"])
-def test_every_kind_of_data_gives_one_model(kind, solver, stored):
-    expected = SupervisedPPCA(2, tol=1e-12, solver=solver).fit(X, Y)
-    found = SupervisedPPCA(2, tol=1e-12, solver=solver).fit(DATA[kind](stored), Y)
-    np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-6, atol=1e-7)
-    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-11)
 
 
 def test_planning_reads_nothing(counted):

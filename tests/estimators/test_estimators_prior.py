@@ -149,23 +149,6 @@ def test_how_many_components_there_may_be_does_not_matter(model):
     assert model.log_likelihood_ == pytest.approx(fewer.log_likelihood_, rel=1e-8)
 
 
-def test_textbook_em_ends_at_the_same_height(model):
-    slow = ard(6, solver="em", tol=1e-10).fit(X)
-    assert slow.n_components_effective_ == 3
-    assert slow.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-7)
-    assert model.n_passes_ < slow.n_passes_
-
-
-def test_units_and_places_change_nothing_else(model):
-    moved = ard(6).fit(50.0 * X - 1e4)
-    np.testing.assert_allclose(moved.components_, 50.0 * model.components_, rtol=1e-3, atol=1e-2)
-    np.testing.assert_allclose(
-        parameters_of(moved).loadings_covariance, 2500 * parameters_of(model).loadings_covariance, rtol=1e-3, atol=1e-3
-    )
-    expected = model.log_likelihood_ - (~GONE).sum() * np.log(50.0)
-    assert moved.log_likelihood_ == pytest.approx(expected, rel=1e-8)
-
-
 def test_few_entries_are_not_overfitted():
     """Ratings that were held out are predicted better than by any number of components without a prior."""
     x, known = ratings()

@@ -40,11 +40,6 @@ def as_zarr(x, tmp_path):
     return tmp_path / "x.zarr"
 
 
-def as_sparse_dask(x):
-    parts = [da.from_array(x[a : a + 20], chunks=-1).map_blocks(sp.csr_array) for a in range(0, len(x), 20)]
-    return da.concatenate([part.map_blocks(sp.csr_array, meta=sp.csr_array((0, 0))) for part in parts])
-
-
 KINDS = {
     "numpy": lambda x, _: x,
     "sparse": lambda x, _: sp.csr_array(x),
@@ -70,27 +65,7 @@ def test_values_that_are_not_finite_are_named_with_row_column_and_block(kind, ba
         SupervisedPPCA(2, solver=solver).fit(data, PARTLY)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_textbook_em_refuses_bad_values_too():
-    with pytest.raises(DataError, match="row 47, column 5"):
-        PPCA(2, solver="em").fit(spoiled(np.nan, 47, 5))
-
-
-@pytest.mark.parametrize("client", ["serial", None])
-def test_bad_values_in_the_third_block_of_many(client):
-    data = da.from_array(spoiled(np.nan, 24, 1), chunks=(10, 8))
-    with pytest.raises(DataError, match=r"row 24, column 1 \(block 2, row 4 of it\)"):
-        PPCA(2).fit(data, client=client)
-
-
 SHAPES = {
-    "a vector": (X[:, 0], "1 dimensions"),
-    "three axes": (X[None], "3 dimensions"),
-    "no rows": (X[:0], "is empty"),
-    "no columns": (X[:, :0], "is empty"),
-    "text": (np.full((5, 4), "a"), "expected real numbers"),
-    "complex numbers": (X.astype(complex), "Complex data not supported"),
-    "objects": (np.array([[1.0, "a"]] * 3, dtype=object), "row 0, column 1 is 'a'; expected real numbers"),
     "rows of two lengths": ([[1.0, 2.0], [3.0]], "give rows of one length"),
     "a number": (3.0, "cannot read data of type"),
     "nothing": (None, "cannot read data of type"),
@@ -100,26 +75,12 @@ SHAPES = {
 }
 
 
-def test_masked_entries_are_missing():
-    masked = np.ma.masked_array(X, np.arange(X.size).reshape(X.shape) == 11)
-    with pytest.raises(DataError, match=r"row 1, column 3 .*is nan"):
-        PPCA(2).fit(masked)
-    expected = PPCA(2, missing="nan").fit(masked.filled(np.nan))
-    np.testing.assert_array_equal(PPCA(2, missing="nan").fit(masked).components_, expected.components_)
-
-
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("method", ["fit", "plan"])
 def test_what_is_no_matrix_is_refused(name, method):
     data, words = SHAPES[name]
     with pytest.raises(DataError, match=words):
         getattr(PPCA(1), method)(data)
-
-
-def test_unknown_chunks_are_refused_with_the_way_out():
-    x = da.from_array(X, chunks=(20, 8))
-    with pytest.raises(DataError, match=r"compute_chunk_sizes\(\)"):
-        PPCA(2).fit(x[x[:, 0] > 0])
 
 
 @pytest.mark.parametrize("width", [2, *(pytest.param(width, marks=pytest.mark.slow) for width in (1, 5))])
@@ -189,14 +150,6 @@ def test_constant_data_have_no_components(solver, kind, value):
         PPCA(2, solver=solver).fit(KINDS[kind](x, None))
     with pytest.raises(DataError, match="the data are constant"):
         SupervisedPPCA(2, solver=solver).fit(KINDS[kind](x, None), Y[:30])
-
-
-@pytest.mark.parametrize("solver", ROUTES)
-def test_constant_features_beside_others_are_no_matter(solver):
-    x = np.column_stack([X, np.full(N, 7.0)])
-    model = PPCA(2, solver=solver).fit(x)
-    assert model.mean_[-1] == pytest.approx(7.0)
-    np.testing.assert_allclose(model.components_[:, -1], 0.0, atol=1e-7)
 
 
 @pytest.mark.parametrize("solver", ROUTES)
@@ -337,47 +290,6 @@ def test_targets_of_another_shape_are_refused_at_transform():
         model.transform(X, holes)
 
 
-STORES = {
-    "a missing path": (lambda p: p / "none.zarr", "does not exist"),
-    "a file": (
-        lambda p: (p / "x.csv").write_text("1,2") and p / "x.csv",
-        "a file and no Zarr store.*dlatent ingest",
-    ),
-    "a directory": (lambda p: (p / "d").mkdir() or p / "d", "is no Zarr store"),
-    "an unfinished store": (lambda p: half_written(p), "half-written store: its writer was interrupted"),
-    "a newer store": (lambda p: newer(p), "version 99, but this dlatent reads.*install a newer dlatent"),
-    "an unknown URL": (lambda p: "nowhere://bucket/x.zarr", "Protocol not known: nowhere; check the address"),
-}
-
-
-def marked(path, **marker):
-    group = zarr.create_group(path / "x.zarr")
-    array = group.create_array("features", shape=X.shape, dtype=X.dtype)
-    array[:] = X
-    group.attrs["dlatent"] = {"kind": "matrix", "version": 1, "complete": True} | marker
-    return path / "x.zarr"
-
-
-def half_written(path):
-    return marked(path, complete=False)
-
-
-def newer(path):
-    return marked(path, version=99)
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_paths_that_are_no_store_are_refused(name, tmp_path):
-    make, words = STORES[name]
-    place = make(tmp_path)
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(StoreError, match=words):
-        PPCA(2).fit(place)
-    with pytest.raises(StoreError, match=words):
-        PPCA(2).fit(X).transform(place, out=tmp_path / "out.zarr")
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def failing(block):
     return 1 / 0
 
@@ -428,10 +340,3 @@ def test_classes_whose_covariance_fills_the_memory_are_refused_before_the_fit():
     many = np.repeat(np.arange(1_000_000), 2)
     with pytest.raises(PlanError, match=r"the covariance of the classes, 1,000,000 × 1,000,000, takes 7\.3 TiB"):
         SupervisedPPCA(1).plan(np.zeros((len(many), 3)), many)
-
-
-def test_the_precision_of_the_features_is_the_inverse_of_their_covariance():
-    model = FactorAnalysis(2).fit(X)
-    covariance = model.components_.T @ model.components_ + np.diag(model.noise_variance_)
-    np.testing.assert_allclose(model.get_covariance(), covariance, rtol=1e-13)
-    np.testing.assert_allclose(model.get_precision() @ covariance, np.eye(D), atol=1e-9)

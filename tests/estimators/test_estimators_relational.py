@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import xarray as xr
 from scipy.stats import multivariate_normal
 
-from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load, open_graph
+from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load
 from dlatent.engine import edges
 from dlatent.errors import DataError, PlanError
 from dlatent.operators import graph_precision
@@ -26,20 +26,6 @@ ROUTES = ["covariance", "krylov"]
 def precision_of(graph, alpha, gamma):
     inner = alpha * np.eye(graph.shape[0]) + graph.toarray()
     return gamma * np.eye(len(inner)) + inner @ inner
-
-
-@pytest.mark.parametrize("solver", ROUTES)
-def test_without_edges_it_is_ppca(solver):
-    options = {"n_components": 2, "solver": solver, "tol": 1e-13}
-    none = sp.csr_array((60, 60))
-    found, plain = RelationalPPCA(alpha=0.0, gamma=1.0, **options).fit(X, graph=none), PPCA(**options).fit(X)
-    np.testing.assert_allclose(found.components_, plain.components_, rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(found.mean_, plain.mean_, rtol=1e-12)
-    np.testing.assert_allclose(
-        [found.noise_variance_, found.log_likelihood_], [plain.noise_variance_, plain.log_likelihood_], rtol=1e-12
-    )
-    np.testing.assert_allclose(found.score_samples(X), plain.score_samples(X), rtol=1e-9)
-    np.testing.assert_allclose(found.log_likelihood(X, none).value, plain.log_likelihood_, rtol=1e-12)
 
 
 @pytest.mark.parametrize("solver", ROUTES)
@@ -247,12 +233,6 @@ def test_em_of_samples_without_targets_can_begin_at_pca():
     model = RelationalSupervisedPPCA(2, solver="em", start="pca", start_noise=0.1, max_iter=5000).fit(X, y, graph=GRAPH)
     best = RelationalSupervisedPPCA(2).fit(X, y, graph=GRAPH)
     np.testing.assert_allclose(model.log_likelihood_, best.log_likelihood_, rtol=1e-6)
-
-
-def test_open_edges_are_taken_as_they_are():
-    opened = open_graph(GRAPH)
-    first, second = RelationalPPCA(2).fit(X, graph=opened), RelationalPPCA(2).fit(X, graph=GRAPH)
-    np.testing.assert_array_equal(first.components_, second.components_)
 
 
 def test_edges_are_cut_once_for_a_fit_of_data_in_memory(monkeypatch):

@@ -124,12 +124,6 @@ def test_scores_of_one_view_with_targets():
         fitted().transform({"a": A}, OF_A, out="z.zarr")
 
 
-def test_sparse_views_are_the_same_data():
-    other = fit(views={"a": sp.csr_array(A), "b": B})
-    assert other.log_likelihood_ == pytest.approx(fitted().log_likelihood_, rel=1e-9)
-    np.testing.assert_allclose(other.target_components_, fitted().target_components_, rtol=1e-5, atol=1e-6)
-
-
 def test_a_target_of_zero_is_no_row_of_zeros(recwarn):
     """Rows of zeros are those of views; a target that is the mean of all is encoded as zero."""
     y = np.resize([-1.5, 0.0, 1.5], 45)

@@ -6,7 +6,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse as sp
 import xarray as xr
 import zarr
 
@@ -61,27 +60,6 @@ def test_labels_say_what_pairs_say(tmp_path):
     b.to_dataset(name="x").assign_coords(line=NAMES[20:]).to_zarr(tmp_path / "b.zarr", zarr_format=3)
     a.rename(row="line").drop_vars("code").to_dataset(name="x").to_zarr(tmp_path / "a.zarr", zarr_format=3)
     assert_same(fit({"a": str(tmp_path / "a.zarr"), "b": str(tmp_path / "b.zarr")}, on="line"))
-
-
-def as_zarr(path, values):
-    zarr.create_array(path, shape=values.shape, chunks=(8, 2), dtype=values.dtype)[:] = values
-    return str(path)
-
-
-@pytest.mark.parametrize("solver", ["covariance", "krylov"])
-@pytest.mark.parametrize("kind", ["sparse", "mixed", "dask", "zarr", "list"])
-def test_every_kind_of_view_gives_the_same_model(kind, solver, tmp_path):
-    views = {
-        "sparse": lambda: {"a": sp.csr_array(A), "b": sp.csc_matrix(B)},
-        "mixed": lambda: {"a": sp.coo_array(A), "b": B},
-        "dask": lambda: {"a": da.from_array(A, chunks=(10, 3)), "b": da.from_array(B, chunks=(9, 5))},
-        "zarr": lambda: {name: as_zarr(tmp_path / name, x) for name, x in VIEWS.items()},
-        "list": lambda: [A, B],
-    }[kind]()
-    model = CorrespondencePPCA(2, tol=1e-12, solver=solver).fit(views, correspondence=PAIRS)
-    assert model.log_likelihood_ == pytest.approx(REFERENCE.log_likelihood_, rel=1e-10)
-    found = np.hstack(list(model.components_.values()))
-    np.testing.assert_allclose(found, np.hstack(list(REFERENCE.components_.values())), rtol=1e-5, atol=1e-6)
 
 
 def test_a_view_alone_and_views_together_are_transformed():

@@ -11,7 +11,6 @@ from law_cases import (
     assert_close,
     assert_same_maximum,
     fit,
-    names_of,
     numbers,
     same_bits,
     texts,
@@ -79,47 +78,6 @@ def test_both_routes_give_one_model_of_documents(kind):
     np.testing.assert_allclose(one.components_, other.components_, rtol=1e-2, atol=2e-3)
     unsupervised = [PPCA(3, solver=solver, tol=1e-12).fit(data).log_likelihood_ for solver in ROUTES]
     assert unsupervised[0] == pytest.approx(unsupervised[1], rel=1e-9)
-
-
-@pytest.mark.parametrize("solver", ROUTES)
-def test_rotated_targets_give_the_rotated_model(solver):
-    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((2, 2)))[0]
-    # The other head has a prior for each target as it is given, and so no rotation.
-    one = fit("complete", X, Y, LABELLED, solver=solver, head="likelihood")
-    other = fit("complete", X, Y @ turn, LABELLED, solver=solver, head="likelihood")
-    assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
-    np.testing.assert_allclose(other.components_, one.components_, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(other.target_components_, one.target_components_ @ turn, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(other.predict(X), one.predict(X) @ turn, rtol=1e-5, atol=1e-6)
-
-
-def test_a_constant_output_beside_others_changes_nothing():
-    """Targets live on their rank."""
-    one = fit("semi", X, Y, LABELLED)
-    other = fit("semi", X, np.column_stack([Y, np.full(N, 7.0)]), LABELLED)
-    assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
-    found = other.predict(X)
-    np.testing.assert_allclose(found[:, :2], one.predict(X), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found[:, 2], 7.0, rtol=1e-10)
-
-
-def test_the_same_call_gives_the_same_bits(whole):
-    case, solver, expected = whole
-    assert same_bits(fit(case, X, Y, LABELLED, solver=solver), expected)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_fitted_attributes_have_their_shapes(case):
-    model = fit(case, X, Y, LABELLED)
-    assert model.components_.shape == (2, D)
-    assert model.mean_.shape == (D,)
-    assert model.n_features_in_ == D
-    assert model.n_samples_ == N
-    assert all(np.isfinite(getattr(model, name)).all() for name in names_of(model))
-    if isinstance(model, SupervisedPPCA):
-        outputs = 2
-        assert model.target_components_.shape == (2, outputs)
-        assert model.target_mean_.shape == (outputs,)
 
 
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
