@@ -57,6 +57,7 @@ def views(cut: Callable[[Any], Any], likelihood: bool = False) -> dict[str, Any]
 
 FITS: dict[str, Fit] = {
     "covariance": lambda cut=whole, **more: PPCA(2, solver="covariance").fit(cut(X), **more),
+    "weights": lambda cut=whole, **more: PPCA(2).fit(cut(X), sample_weight=ERRORS[:, 0], **more),
     "krylov": lambda cut=whole, **more: PPCA(2, solver="krylov").fit(cut(WIDE), **more),
     "krylov, sparse": lambda cut=whole, **more: PPCA(2, solver="krylov").fit(
         cut(sp.csr_array(WIDE * (WIDE > 1))), **more

@@ -11,8 +11,6 @@ import threading
 import time
 import warnings
 from types import SimpleNamespace
-from unittest.mock import patch
-from uuid import uuid4
 
 import dask
 import numpy as np
@@ -32,16 +30,11 @@ from engine_cases import (
     held_by_columns,
     kill_always,
     kill_once,
-    label,
-    nest,
     parameters,
     refuse_at,
-    rows_and_targets,
     same,
     until,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from dlatent.arrays import DataSource
 from dlatent.engine.cache import weight
@@ -88,32 +81,6 @@ def test_same_bits_as_serial_for_dask_chunks(client, sparse, cache_bytes):
         assert second.bytes_read == (0 if cache_bytes is None else first.bytes_read)
 
 
-def test_same_bits_as_serial_for_arrays_in_memory(client):
-    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
-    source = held(values, SIZES)
-    with connect(source, client=client) as engine:
-        assert same(engine.run(Pass(gram, parameters())), serial(source))
-        assert same(engine.run(Pass(gram, parameters())), serial(source))
-        assert [record.bytes_read for record in engine.passes] == [values.nbytes, 0]
-
-
-def test_same_order_as_serial(client):
-    for blocks in (1, 15, 16, 17, 70):
-        source = drawn([1] * blocks)
-        with connect(source, client="serial") as reference, connect(source, client=client) as engine:
-            assert engine.run(Pass(label, None, combine=nest)) == reference.run(Pass(label, None, combine=nest))
-
-
-def test_targets_come_with_their_rows(client):
-    targets = np.random.default_rng(1).normal(size=(ROWS, 2))
-    source = drawn(SIZES)
-    with connect(source, targets=targets, client="serial") as reference:
-        expected = reference.run(Pass(rows_and_targets, None))
-    with connect(source, targets=targets, client=client) as engine:
-        found = engine.run(Pass(rows_and_targets, None))
-    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
 def test_the_second_pass_reads_nothing(two_processes):
     with connect(drawn(SIZES, key="homes"), client=two_processes) as engine:
         for _ in range(4):
@@ -136,28 +103,6 @@ def test_light_parameters_travel_with_the_tasks_and_heavy_ones_once(two_processe
         first, second = (record.tasks for record in engine.passes)
     assert first == 1 + 2 + 1 + (width > 1), "descriptions, one for each thread, a join, parameters"
     assert second == (2 if width == 1 else 2 + 1 + 1), "one for each thread, and for what is heavy a join"
-
-
-@pytest.mark.parametrize("light", [True, False])
-@pytest.mark.parametrize("cluster", ["one_worker", "two_processes"])
-@given(data=st.data())
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_short_passes_have_the_same_bits_wherever_groups_are(request, cluster, light, data):
-    """Branches of the tree are made on the workers, and meet on the driver or on one of them."""
-    client = request.getfixturevalue(cluster)
-    weights = np.random.default_rng(2).normal(size=(COLUMNS, 1 if light else 20_000))
-    source = drawn([3] * data.draw(st.integers(1, 40)), key=uuid4().hex)
-    with connect(source, client="serial") as engine:
-        expected = engine.run(Pass(product, weights))
-    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    with connect(source, client=client) as engine:
-        groups = len(engine._executor.groups)
-        homes = data.draw(st.lists(st.sampled_from(workers), min_size=groups, max_size=groups))
-        with patch("dlatent.engine.cluster.place", return_value=homes):
-            for _ in range(2):
-                found = engine.run(Pass(product, weights))
-                assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-        assert engine.passes[-1].tasks <= len(set(homes)) + (0 if light else 8)
 
 
 def product(block, weights):
@@ -509,14 +454,6 @@ def paused_gram(block, at):
     weights, pause = at
     time.sleep(pause)
     return gram(block, weights)
-
-
-def test_progress_counts_groups(two_processes):
-    seen = []
-    with connect(drawn([2] * 50), client=two_processes, on_progress=lambda *done: seen.append(done)) as engine:
-        engine.run(Pass(gram, parameters()))
-        until(lambda: len(seen) >= 16)
-    assert seen == [(done, 16) for done in range(1, 17)]
 
 
 def test_connect_takes_the_active_client_and_knows_its_memory():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from threading import Lock
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 from dask.core import get_dependencies
-from engine_cases import CLUSTERS, COLUMNS, drawn, held, kill_once, parameters, refuse_at
+from engine_cases import CLUSTERS, COLUMNS, drawn, held, parameters, refuse_at
 
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
@@ -117,22 +116,6 @@ def test_workers_give_results_up_when_the_caller_has_them(two_processes):
             break
         time.sleep(0.05)
     assert not held_there()
-
-
-def killed_once(block, at):
-    kill_once(block, at)
-    return placed(block, at[2])
-
-
-@pytest.mark.slow
-def test_a_lost_worker_costs_no_row(two_processes, tmp_path):
-    rows, flag = Rows(), tmp_path / "killed"
-    source = drawn(SIZES)
-    with connect(source, client=two_processes) as engine:
-        engine.deliver(Pass(killed_once, (20, str(flag), parameters()), name="rows"), rows)
-    assert Path(flag).exists()
-    assert (rows.count >= 1).all()
-    assert rows.values.tobytes() == joined(source).tobytes()
 
 
 def test_an_error_reaches_the_caller_and_leaves_the_engine_usable(client):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import CLUSTERS, COLUMNS, drawn, held
+from engine_cases import CLUSTERS, COLUMNS, drawn
 
 from dlatent import open_graph
 from dlatent.arrays import Exchanged
@@ -19,7 +16,7 @@ from dlatent.engine.connect import connect
 from dlatent.engine.edges import split_columns, traffic_of
 from dlatent.engine.fold import Work, run_group
 from dlatent.engine.group import groups_of
-from dlatent.errors import DataError, EngineError
+from dlatent.errors import DataError
 from dlatent.passes import Edges, Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
@@ -84,33 +81,6 @@ def test_hops_are_products_with_the_graph(hops):
     np.testing.assert_allclose(found[1], expected.T @ expected, rtol=1e-6, atol=1e-6 * (expected**2).sum())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("cache_bytes", [0, 4000, None])
-def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes):
-    source = drawn(SIZES, sparse=sparse)
-    expected = serial(source)
-    with connect(source, client=client, graph=open_graph(GRAPH), cache_bytes=cache_bytes) as engine:
-        for _ in range(2):
-            assert same(passed(engine), expected)
-
-
-@pytest.mark.parametrize("cache_bytes", [0, None], ids=["computed every pass", "held"])
-def test_same_bits_as_serial_for_dask_chunks(client, cache_bytes):
-    expected = serial(drawn(SIZES))
-    with connect(drawn(SIZES, delayed=True), client=client, graph=open_graph(GRAPH), cache_bytes=cache_bytes) as engine:
-        for _ in range(2):
-            assert same(passed(engine), expected)
-
-
-def test_same_bits_as_serial_for_arrays_in_memory(client):
-    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
-    source = held(values, SIZES)
-    with connect(source, client=client, graph=open_graph(GRAPH)) as engine:
-        assert same(passed(engine, hops=1), serial(source, hops=1))
-        assert [record.bytes_read >= values.nbytes for record in engine.passes] == [True]
-
-
 def squares(block, _parameters):
     return block.rows * (block.exchanged.sent.T @ block.exchanged.met)
 
@@ -149,28 +119,6 @@ def test_samples_without_edges_meet_nobody(client):
     np.testing.assert_allclose(found[1], 0.25 * (x @ WEIGHTS).T @ (x @ WEIGHTS), rtol=1e-9)
 
 
-@pytest.mark.slow
-def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
-    source = drawn(SIZES, key="killed in an exchange")
-    expected = serial(source)
-    with connect(source, client=two_processes, graph=open_graph(GRAPH)) as engine:
-        assert same(passed(engine), expected)
-        workers = set(two_processes.run(os.getpid).values())
-        edges = Edges(send, lambda _first, last, *_: last * 0.5, 2)
-        found = engine.run(Pass(kill_once, (20, str(tmp_path / "flag")), exchange=edges))
-        assert same(found, expected)
-    two_processes.wait_for_workers(2)
-    assert set(two_processes.run(os.getpid).values()) != workers
-
-
-def kill_once(block, at):
-    index, flag = at
-    if block.index == index and not Path(flag).exists():
-        Path(flag).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return gathered(block, None)
-
-
 def test_errors_of_each_stage_reach_the_caller(client):
     def refuse(*_values):
         raise DataError("this stage fails")
@@ -185,13 +133,6 @@ def test_errors_of_each_stage_reach_the_caller(client):
 def test_edges_of_other_samples_are_refused():
     with pytest.raises(DataError, match=r"joins 100 samples, but .* has 307"):
         connect(drawn(SIZES), graph=open_graph(sp.csr_array((100, 100))))
-
-
-def test_a_closed_engine_passes_no_more():
-    engine = connect(drawn(SIZES), client="serial", graph=open_graph(GRAPH))
-    engine.close()
-    with pytest.raises(EngineError, match="closed"):
-        passed(engine)
 
 
 def at_odd_address(values):

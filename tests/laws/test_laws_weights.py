@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from law_cases import as_dask
 
 from dlatent import PPCA, FactorAnalysis
 from dlatent.arrays import Block
@@ -109,16 +108,3 @@ def test_the_maximum_is_that_of_the_weighted_covariance(solver: str, scale: floa
     np.testing.assert_allclose(model.get_covariance(), expected, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(model.mean_, np.average(X, axis=0, weights=weights), rtol=1e-9)
     assert model.log_likelihood_ == pytest.approx(weights @ model.score_samples(X), rel=1e-9)
-
-
-@pytest.mark.parametrize("client", ["threads", "two_workers"])
-@pytest.mark.parametrize("solver", ["covariance", "krylov"])
-def test_weights_travel_with_their_rows(request: Any, client: str, solver: str) -> None:
-    weights = np.random.default_rng(3).gamma(1.0, size=120)
-    where = None if client == "threads" else request.getfixturevalue(client)
-    lazy = as_dask(X, (30, 50, 1, 39))
-    model = PPCA(2, solver=solver).fit(lazy, sample_weight=weights, client=where)
-    expected = PPCA(2, solver=solver).fit(lazy, sample_weight=weights, client="serial")
-    np.testing.assert_array_equal(model.components_, expected.components_)
-    whole = PPCA(2, solver="covariance").fit(X, sample_weight=weights)
-    np.testing.assert_allclose(model.get_covariance(), whole.get_covariance(), rtol=1e-5, atol=1e-6)
