@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.arrays import Block, add
-from dlatent.errors import DataError
 from dlatent.gaussian.missing_entries import incomplete
 from dlatent.gaussian.missing_entries import observed as rooms
 from dlatent.gaussian.missing_entries.entries import (
@@ -36,6 +35,7 @@ from dlatent.gaussian.missing_entries.patterns import (
 from dlatent.gaussian.specification import Parameters, Specification, View
 from tests.law_examples import examples
 from tests.oracles import dense as oracles
+from tests.sparse_stores import observed_entries
 
 D, L, K = 7, 2, 2
 SHARED = Specification((View("features", D), View("targets", L)), ((0, 1), (0,)), K)
@@ -58,12 +58,6 @@ def rows(part, n=40, seed=0, width=D + L):
     holes[np.arange(n), rng.integers(width, size=n)] = False
     x[holes] = np.nan
     return x
-
-
-def stored(x):
-    """The same rows as a sparse matrix whose stored entries are the observed ones."""
-    lines, columns = np.nonzero(~np.isnan(x))
-    return sp.csr_array((x[lines, columns], (lines, columns)), shape=x.shape)
 
 
 def request(p, specification):
@@ -100,61 +94,6 @@ def test_an_em_step_is_the_textbook_one(specification, part):
     np.testing.assert_allclose(specification.per_feature(new.noise_variance), expected.noise, rtol=1e-9)
 
 
-@pytest.mark.parametrize("part", HOLES)
-def test_posteriors_and_imputation_are_conditional_gaussians(part):
-    x, p = rows(part, n=12), parameters_of(DIAGONAL)
-    model = oracles.dense(p, DIAGONAL.group_sizes)
-    means, spreads = (f(x, None, p, DIAGONAL) for f in (incomplete.scores, incomplete.covariances))
-    filled, variances = (f(x, None, p, DIAGONAL) for f in (incomplete.imputed, incomplete.imputed_variances))
-    np.testing.assert_allclose(
-        incomplete.log_likelihoods(x, None, p, DIAGONAL), oracles.log_densities(model, x), rtol=1e-11
-    )
-    for i, row in enumerate(x):
-        latent = oracles.latent_given(model, row)
-        np.testing.assert_allclose(means[i], latent.mean, atol=1e-11)
-        np.testing.assert_allclose(spreads[i].reshape(K, K), latent.covariance, atol=1e-11)
-        gone = np.isnan(row)
-        expected = oracles.missing_given(model, row)
-        np.testing.assert_allclose(filled[i, gone], expected.mean, atol=1e-11)
-        np.testing.assert_allclose(variances[i, gone], np.diag(expected.covariance), atol=1e-11)
-        np.testing.assert_array_equal(filled[i, ~gone], row[~gone])
-        assert not variances[i, ~gone].any()
-
-
-def test_targets_are_known_or_not():
-    """Scores of features alone, and of features with targets of which some are missing."""
-    x, p = rows(0.3, n=10), parameters_of(SHARED)
-    model = oracles.dense(p, SHARED.group_sizes)
-    alone = x.copy()
-    alone[:, D:] = np.nan
-    alone[np.isnan(alone).all(axis=1), 0] = 0.5
-    for y, whole in ((None, alone), (x[:, D:], x)):
-        found = incomplete.scores(whole[:, :D], y, p, SHARED)
-        for score, row in zip(found, whole, strict=True):
-            np.testing.assert_allclose(score, oracles.latent_given(model, row).mean, atol=1e-11)
-
-
-def test_rows_without_an_observed_entry_say_nothing():
-    x, p = rows(0.3), parameters_of(DIAGONAL)
-    empty = np.vstack([x, np.full((3, D + L), np.nan)])
-    one, other = (block_entries(Block(0, 0, rows), request(p, DIAGONAL)) for rows in (x, empty))
-    for mine, more in zip(one, other, strict=True):
-        np.testing.assert_allclose(mine, more, rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(incomplete.scores(empty, None, p, DIAGONAL)[-3:], 0.0)
-    np.testing.assert_array_equal(incomplete.log_likelihoods(empty, None, p, DIAGONAL)[-3:], 0.0)
-    spread = incomplete.covariances(empty, None, p, DIAGONAL)[-1].reshape(K, K)
-    np.testing.assert_allclose(spread, np.eye(K), atol=1e-15)
-
-
-def test_features_without_an_observed_entry_get_no_loadings():
-    x, p = rows(0.3), parameters_of(DIAGONAL)
-    x[:, 4] = np.nan
-    new = maximise_entries(block_entries(Block(0, 0, x), request(p, DIAGONAL)), p, DIAGONAL)
-    assert not new.loadings[4].any()
-    assert np.isfinite(new.mean).all()
-    assert new.noise_variance[4] == p.noise_variance[4]
-
-
 def test_entries_of_features_that_nothing_is_known_of_count_as_missing():
     x, p = rows(0.3), parameters_of(DIAGONAL)
     p = p._replace(mean=np.where(np.arange(D + L) == 4, np.nan, p.mean))
@@ -163,27 +102,6 @@ def test_entries_of_features_that_nothing_is_known_of_count_as_missing():
     np.testing.assert_array_equal(
         incomplete.scores(x, None, p, DIAGONAL), incomplete.scores(without, None, p, DIAGONAL)
     )
-
-
-@pytest.mark.parametrize("specification", SPECIFICATIONS, ids=["a variance per view", "per feature"])
-@pytest.mark.parametrize("part", HOLES)
-def test_stored_entries_are_observed_ones(specification, part):
-    """Sparse rows give what dense rows with NaN give, zeros that are stored included."""
-    x, p = rows(part), parameters_of(specification)
-    x[0, 0] = x[1, 1] = 0.0
-    asked = request(p, specification)
-    dense, sparse = block_entries(split(x), asked), block_entries(Block(0, 0, stored(x[:, :D]), x[:, D:]), asked)
-    for one, other in zip(dense, sparse, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
-    dense, sparse = (block_entry_sums(Block(0, 0, rows), p.mean)[:-1] for rows in (x, stored(x)))
-    for one, other in zip(dense, sparse, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
-    features, targets = x[:, :D], x[:, D:]
-    if specification is DIAGONAL:
-        features, targets = x, None
-    for function in (incomplete.scores, incomplete.log_likelihoods, incomplete.imputed, incomplete.imputed_variances):
-        one, other = (function(some, targets, p, specification) for some in (features, stored(features)))
-        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
 
 
 @given(
@@ -243,17 +161,9 @@ def test_a_sketch_is_a_product_with_the_mean_filled_data():
     x, rng = rows(0.4), np.random.default_rng(2)
     shift, scale, directions = rng.standard_normal(D + L), rng.uniform(0.5, 2, D + L), rng.standard_normal((D + L, 3))
     filled = np.nan_to_num((x - shift) / scale)
-    for data in (x, stored(x)):
+    for data in (x, observed_entries(x)):
         found = block_sketch(Block(0, 0, data), SketchRequest(directions, shift, scale))
         np.testing.assert_allclose(found, filled.T @ (filled @ directions), atol=1e-11)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_infinite_entries_are_refused_by_their_place(sparse):
-    x = rows(0.3)
-    x[5, 2] = np.inf
-    with pytest.raises(DataError, match=r"row 105, column 2 \(block 3\) is infinite"):
-        block_entry_sums(Block(3, 100, stored(x) if sparse else x), np.zeros(D + L))
 
 
 def test_bartlett_scores_need_as_many_entries_as_factors():
@@ -304,5 +214,5 @@ def test_sums_of_pairs_are_over_the_rows_that_observe_both():
 def test_many_masks_or_sparse_rows_are_not_few():
     x = rows(0.5, n=200)
     assert few_buckets(block_entry_sums(Block(0, 0, x), np.zeros(D + L)).buckets, D + L) is None
-    assert few_buckets(block_entry_sums(Block(0, 0, stored(x)), np.zeros(D + L)).buckets, D + L) is None
+    assert few_buckets(block_entry_sums(Block(0, 0, observed_entries(x)), np.zeros(D + L)).buckets, D + L) is None
     assert few_buckets(np.eye(1, 4096)[0], 10_000) is None

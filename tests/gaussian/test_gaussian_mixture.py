@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlatent import DataError
-from dlatent.arrays import Block, add
+from dlatent.arrays import Block
 from dlatent.gaussian.specification import Specification, View
 from dlatent.solvers.mixture import statistics as mixtures
 from dlatent.solvers.mixture.rows import MixtureRows
@@ -17,7 +17,6 @@ from dlatent.solvers.mixture.starts import SubsetRequest, block_subset, joined_s
 from dlatent.solvers.mixture.statistics import (
     Mixture,
     MixtureRequest,
-    block_mixture,
     canonical_mixture,
     maximise_mixture,
     mixture_sums,
@@ -35,29 +34,6 @@ def specification(features=5, *, own_noise, floor=1e-6):
 def close(one, other, rtol=1e-9):
     for mine, theirs in zip(one, other, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=rtol * np.abs(theirs).max())
-
-
-@NOISES
-@given(SEEDS, st.integers(1, 39))
-def test_statistics_are_additive_over_samples(own_noise, seed, cut):
-    data = simulate_mixture(40, 5, own_noise=own_noise, random_state=seed)
-    request = MixtureRequest(data.mixture, np.zeros(5))
-    whole = block_mixture(Block(0, 0, data.features), request)
-    parts = [block_mixture(Block(i, 0, x), request) for i, x in enumerate(np.split(data.features, [cut]))]
-    close(add(*parts), whole)
-
-
-@NOISES
-@given(SEEDS)
-def test_sparse_rows_and_single_precision_give_the_same_statistics(own_noise, seed):
-    data = simulate_mixture(40, 5, own_noise=own_noise, random_state=seed)
-    rows = np.where(np.random.default_rng(seed).random(data.features.shape) < 0.4, 0.0, data.features)
-    for shift in (np.zeros(5), np.arange(5.0)):
-        request = MixtureRequest(data.mixture.moved(-shift), shift)
-        dense = mixture_sums(rows, request)
-        close(mixture_sums(sp.csr_array(rows), request), dense)
-        single = rows.astype(np.float32)
-        close(mixture_sums(sp.csr_array(single), request), mixture_sums(single, request))
 
 
 @NOISES

@@ -271,16 +271,6 @@ def test_float32_blocks_are_summed_in_float64():
     np.testing.assert_allclose(part.total, exact.sum(axis=0), rtol=1e-4, atol=0.05)
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_bad_values_are_named_with_their_place(kind, bad):
-    x = np.ones((5, 4))
-    x[3, 2] = bad
-    block = Block(7, 100, sp.csr_array(x) if kind == "sparse" else x)
-    with pytest.raises(DataError, match=r"row 103, column 2 \(block 7, row 3 of it\)"):
-        block_moments(block, MomentRequest(np.zeros(4), ((0,),), False))
-
-
 def test_an_overflowing_sum_is_told_from_bad_values():
     x = np.full((4, 2), 1e308)
     with pytest.raises(DataError, match=r"overflows float64 in block 0 \(rows 0–3\)"):
