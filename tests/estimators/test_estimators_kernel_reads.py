@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from dlatent import KernelPPCA, KernelSupervisedPPCA
 from dlatent.arrays import DataSource
@@ -84,22 +84,6 @@ def fitted(request, tmp_path):
     model.fit(source(rows, TRAINING, tmp_path / "reads"), TARGETS, client="serial")
     assert lines(tmp_path / "reads")
     return model
-
-
-@pytest.fixture(scope="module")
-def two_processes():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-@pytest.fixture(params=["serial", "threads", "cluster"])
-def client(request):
-    if request.param == "cluster":
-        return request.getfixturevalue("two_processes")
-    return "serial" if request.param == "serial" else None
 
 
 def one_by_one(method):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -236,43 +234,3 @@ def test_a_worker_that_sees_another_store(scattered: Client, tmp_path: Path) -> 
     sparse(tmp_path / "there" / "x.zarr")
     with pytest.raises(StoreError, match=r"has the digest \w{16} for process .*but had \w{16} when .*mount the same"):
         PPCA(3, solver="krylov").fit(seen(), client=scattered)
-
-
-class _Forgetful(http.server.SimpleHTTPRequestHandler):
-    """A server of files that says of every third chunk that it is not there, once `lost` is set."""
-
-    lost = threading.Event()
-    disable_nagle_algorithm = True  # else the system waits 40 ms between the head of an answer and its body
-
-    def do_GET(self) -> None:
-        chunk = re.search(r"/c/(\d+)/", self.path)
-        if chunk and int(chunk[1]) % 3 == 1 and self.lost.is_set():
-            self.send_error(404)
-        else:
-            super().do_GET()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    pytest.importorskip("aiohttp", reason="fsspec reads http with aiohttp")
-    handler = partial(_Forgetful, directory=str(tmp_path))
-    _Forgetful.lost.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-def test_an_object_store_that_answers_404(address: str, two_processes: Client, tmp_path: Path) -> None:
-    dense(tmp_path / "x.zarr", chunks=(40, 60))
-    url = f"{address}/x.zarr"
-    model = PPCA(3).fit(url, client=two_processes)
-    assert abs(model.log_likelihood_ - PPCA(3).fit(X).log_likelihood_) < 1e-6 * abs(model.log_likelihood_)
-    _Forgetful.lost.set()
-    with pytest.raises(StoreError, match=rf"{address}/x\.zarr: cannot read rows \d+:\d+: the chunk c/\d/0 of"):
-        PPCA(3).fit(url, client=two_processes)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import zarr
 from distributed import Client
 
 from dlatent import PPCA, Callback, ingest, open_data, verify
@@ -61,7 +62,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
         self.lock = threading.Lock()
         self.chunk, self.fault, self.left, self.asked = "", "", 0.0, 0
-        self.armed = False
+        self.armed = self.lists = False
 
     def failing(self, path: str) -> str:
         """The fault of a request, or nothing."""
@@ -74,7 +75,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """A file, or a fault; no listings, as web servers need not give any."""
+    """A file, or a fault; listings if the server is told so, as web servers need not give any."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else the system waits 40 ms between the head of an answer and its body
@@ -99,9 +100,11 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             time.sleep(1.0 if fault == "slow" else 0.0)
             super().do_GET()
 
-    def list_directory(self, path: Any) -> None:
-        """Refuse."""
-        self.send_error(404)
+    def list_directory(self, path: Any) -> Any:
+        """Refuse, or not."""
+        if self.server.lists:  # type: ignore[attr-defined]
+            return super().list_directory(path)
+        return self.send_error(404)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -213,6 +216,18 @@ def test_a_web_server_without_listings_is_not_called_whole(server: Server, tmp_p
     with pytest.raises(StoreError, match="lists no array, as web servers need not"):
         verify(url)
     assert verify(f"{url}/X").arrays == 1
+
+
+@pytest.mark.slow
+def test_a_chunk_is_lost_of_a_store_that_others_wrote(server: Server, two_processes: Client, tmp_path: Path) -> None:
+    """Whose lists tell, when it is opened, which chunks are there."""
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(20, 40))
+    url, server.lists = f"http://127.0.0.1:{server.server_address[1]}/x.zarr", True
+    model = PPCA(3).fit(url, client=two_processes)
+    assert abs(model.log_likelihood_ - PPCA(3).fit(X).log_likelihood_) < 1e-6 * abs(model.log_likelihood_)
+    server.chunk, server.fault, server.left, server.armed = "/c/4/0", "404", ALWAYS, True
+    with pytest.raises(StoreError, match=rf"^{url}: cannot read rows \d+:\d+: the chunk c/4/0 of"):
+        PPCA(3).fit(url, client=two_processes)
 
 
 def test_a_busy_server_at_the_opening(server: Server, tmp_path: Path) -> None:
