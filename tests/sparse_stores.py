@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 import zarr
 
 from dlatent.stores.sparse import CsrWriter
@@ -22,3 +24,9 @@ def write_csr(
     for block in rows:
         writer.append(block)
     return writer.close()
+
+
+def observed_entries(x: Any) -> sp.csr_array:
+    """A matrix whose stored entries, zeros among them, are those that are not NaN."""
+    places = np.nonzero(~np.isnan(x))
+    return sp.csr_array((x[places], places), shape=x.shape)

@@ -50,15 +50,6 @@ def test_callbacks_hear_of_the_plan_first_and_of_the_end_last(model):
     assert {"task", "pass"} <= set(noted.heard)
 
 
-def test_functions_hear_what_methods_would():
-    passes, lines, ends = [], [], []
-    heard = Callback(on_pass=passes.append, on_iteration=lines.append, on_end=lambda: ends.append(1))
-    model = PPCA(2, solver="krylov").fit(X, callbacks=[heard])
-    assert len(passes) == model.n_passes_
-    assert [line.log_likelihood for line in lines] == model.history_["iteration_log_likelihood"].values.tolist()
-    assert ends == [1]
-
-
 def test_a_block_hears_of_all_its_fits_and_of_no_other():
     with Noted() as outer:
         with Noted() as inner:

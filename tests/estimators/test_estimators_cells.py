@@ -9,7 +9,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import xarray as xr
 import zarr
 from hypothesis import given
@@ -19,6 +18,7 @@ from dlatent import PPCA, DataError, DataWarning, FactorAnalysis, SupervisedPPCA
 from dlatent.operators.symmetric import unpacked
 from tests.fitted import parameters_of
 from tests.simulators import simulate
+from tests.sparse_stores import observed_entries
 
 N, D = 90, 7
 DATA = simulate(N, (D, 1), 2, noise=(0.3, 0.2), random_state=5)
@@ -37,11 +37,6 @@ PLACES = st.lists(st.tuples(st.integers(0, N - 1), st.integers(0, D - 1)), max_s
 @cache
 def fitted(name: str) -> Any:
     return KINDS[name].fit(DATA.features if name == "complete" else X)
-
-
-def stored(x: Any) -> sp.csr_array:
-    places = np.nonzero(~np.isnan(x))
-    return sp.csr_array((x[places], places), shape=x.shape)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -75,9 +70,9 @@ def test_targets_tell_of_cells() -> None:
 def test_entries_that_are_not_stored(tmp_path: Any) -> None:
     """Of an array in memory, a store in blocks, and lazy chunks."""
     rows, columns = np.random.default_rng(0).integers([[N], [D]], size=(2, 200))
-    sparse = PPCA(3, missing="unstored", tol=1e-13).fit(stored(X))
+    sparse = PPCA(3, missing="unstored", tol=1e-13).fit(observed_entries(X))
     expected = PPCA(3, missing="nan", scale="none", tol=1e-13).fit(X).predict_cells(X, rows, columns)
-    xr.testing.assert_allclose(sparse.predict_cells(stored(X), rows, columns), expected, rtol=1e-6)
+    xr.testing.assert_allclose(sparse.predict_cells(observed_entries(X), rows, columns), expected, rtol=1e-6)
     zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(20, D))
     for data in (tmp_path / "x.zarr", da.from_array(X, chunks=(17, 3))):
         one = fitted("levels").predict_cells(data, rows, columns)
@@ -126,7 +121,7 @@ def test_what_is_infinite_is_named_where_it_is_needed() -> None:
     with pytest.raises(DataError, match="row 70, column 2 is inf"):
         fitted("prior").predict_cells(x, [3, 70], [2, 2])
     with pytest.raises(DataError, match="not stored"):
-        fitted("likelihood").predict_cells(stored(X), [0], [0])
+        fitted("likelihood").predict_cells(observed_entries(X), [0], [0])
 
 
 def by_prior(model: Any, x: Any, never: list[int]) -> Any:

@@ -25,7 +25,6 @@ from dlatent import (
     NotFittedError,
     RelationalSupervisedPPCA,
     SupervisedPPCA,
-    load,
 )
 from tests.fitted import FirstUse, encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
@@ -127,8 +126,6 @@ def test_probabilities_come_in_the_kind_of_the_data(tmp_path):
     np.testing.assert_allclose(model.predict_proba(sp.csr_array(IRIS)), plain, rtol=1e-9)
     place = model.predict_proba(IRIS, out=tmp_path / "p.zarr")
     np.testing.assert_array_equal(zarr.open_group(place)["probabilities"][:], plain)
-    model.save(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(load(tmp_path / "m.zarr").predict_proba(IRIS), plain)
     two = SupervisedPPCA(2).fit(TUMOURS, MALIGN)
     odds = two.decision_function(xr.DataArray(TUMOURS, dims=("patient", "measure")))
     assert odds.dims == ("patient",)

@@ -87,7 +87,7 @@ def test_rotations_leave_the_model_as_it_is(method):
 
 
 @pytest.mark.parametrize("rotation", ["varimax", "quartimax"])
-def test_a_rotated_fit_is_the_same_model_with_turned_factors(rotation, tmp_path):
+def test_a_rotated_fit_is_the_same_model_with_turned_factors(rotation):
     model, found = FactorAnalysis(K, rotation=rotation).fit(X), fitted().rotated(rotation)
     turn = found["transformation"].values
     np.testing.assert_allclose(model.components_.T, found["loadings"].values, atol=1e-12)
@@ -102,11 +102,6 @@ def test_a_rotated_fit_is_the_same_model_with_turned_factors(rotation, tmp_path)
     np.testing.assert_allclose(model.transform(X)[7], oracles.latent_given(dense(model), X[7]).mean, atol=1e-10)
     assert model.log_likelihood_ == fitted().log_likelihood_
     assert (np.diff(model.explained_variance_) < 0).all()
-    model.save(tmp_path / "fa.zarr")
-    again = dlatent.load(tmp_path / "fa.zarr")
-    assert again.rotation == rotation
-    np.testing.assert_array_equal(again.components_, model.components_)
-    np.testing.assert_array_equal(again.transform(X), model.transform(X))
 
 
 @pytest.mark.parametrize("rotation", ["varimax", "quartimax"])
@@ -141,7 +136,7 @@ def test_rotations_take_missing_entries(rotation):
 
 
 @pytest.mark.parametrize("rotation", ["promax", "oblimin"])
-def test_factors_that_correlate_are_those_of_their_definition(rotation, tmp_path):
+def test_factors_that_correlate_are_those_of_their_definition(rotation):
     """f ~ N(0, Φ) and x = Λf + μ + ε, as one normal distribution."""
     model, found = FactorAnalysis(K, rotation=rotation).fit(X), fitted().rotated(rotation)
     loadings, between = found["loadings"].values, found["correlations"].values
@@ -168,14 +163,8 @@ def test_factors_that_correlate_are_those_of_their_definition(rotation, tmp_path
     np.testing.assert_allclose(
         abs(shown), abs(fitted().transform(X) @ fitted().rotated()["transformation"].values), atol=1e-6
     )
-    model.save(tmp_path / "fa.zarr")
-    loaded = dlatent.load(tmp_path / "fa.zarr")
-    for name in ("components_", "factor_correlation_", "explained_variance_"):
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
-    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
-    np.testing.assert_array_equal(loaded.get_covariance(), model.get_covariance())
-    np.testing.assert_array_equal(loaded.result_["loadings"].values, model.components_.T)
-    np.testing.assert_array_equal(loaded.result_["factor_correlation"].values, model.factor_correlation_)
+    np.testing.assert_array_equal(model.result_["loadings"].values, model.components_.T)
+    np.testing.assert_array_equal(model.result_["factor_correlation"].values, model.factor_correlation_)
 
 
 def test_factors_of_other_rotations_do_not_correlate():
@@ -240,8 +229,7 @@ def test_routes():
 
 
 def test_the_command_line_fits_shows_and_transforms(tmp_path, capsys):
-    array = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(40, 9), dtype=X.dtype)
-    array[:] = X
+    array = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(40, 9))
     place, out = str(tmp_path / "x.zarr"), str(tmp_path / "fa.zarr")
     assert main(["plan", "fa", place, "-k", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["solver"] == "covariance"

@@ -14,6 +14,7 @@ from dlatent.solvers.graph.averaged_rows import averaged_rows
 from dlatent.solvers.smoothing.selection import CANDIDATES, HIDING
 from tests.graphs import power_law_graph
 from tests.simulators import plain_features
+from tests.sparse_stores import observed_entries
 
 N, D = 90, 8
 GRAPH = sp.csr_array(np.pad(power_law_graph(N - 2, 150, random_state=4).toarray(), (0, 2)))  # two without edges
@@ -72,38 +73,6 @@ def test_scores_posteriors_and_filled_entries_are_those_of_the_weighted_means(ca
     np.testing.assert_array_equal(model.impute(HOLES), PPCA.impute(model, HOLES))
 
 
-def test_samples_without_edges_have_the_scores_of_their_rows(case):
-    _, _, model = case
-    together, apart = model.transform(HOLES, graph=GRAPH), model.transform(HOLES)
-    np.testing.assert_allclose(together[-2:], apart[-2:], rtol=1e-9)
-    assert np.abs(together[:-2] - apart[:-2]).max() > 0.05
-
-
-def sparse(rows, gone):
-    """The observed entries, zeros among them, stored."""
-    lines, columns = np.nonzero(~gone)
-    return sp.csr_array((rows[lines, columns], (lines, columns)), shape=rows.shape)
-
-
-def test_entries_that_are_not_stored_are_missing_like_nan():
-    rng = np.random.default_rng(0)
-    rows = rng.integers(-1, 2, FULL.shape).astype(float) + 0.25 * rng.integers(-1, 2, (N, 1))
-    by_nan, by_stored = (
-        GraphPPCA(2, smoothing=3.0, missing=missing, scale="none", **TIGHT) for missing in ("nan", "unstored")
-    )
-    by_nan.fit(np.where(GONE, np.nan, rows), graph=GRAPH)
-    by_stored.fit(sparse(rows, GONE), graph=GRAPH)
-    np.testing.assert_allclose(by_stored.log_likelihood_, by_nan.log_likelihood_, rtol=1e-9)
-    np.testing.assert_allclose(by_stored.get_covariance(), by_nan.get_covariance(), rtol=1e-4, atol=1e-5)
-    model = by_stored.set_params(missing="nan")
-    np.testing.assert_allclose(
-        model.transform(np.where(GONE, np.nan, rows), graph=GRAPH),
-        model.set_params(missing="unstored").transform(sparse(rows, GONE), graph=GRAPH),
-        rtol=1e-9,
-        atol=1e-10,
-    )
-
-
 def test_means_that_are_zero_are_no_missing_entries():
     """A sparse product need not store a sum that is zero."""
     met = sp.csr_array([[0.0, 4.0, 1.0, 2.0], [0.0, 0.0, 0.0, 3.0]])
@@ -147,7 +116,7 @@ def test_neighbours_fill_in_where_they_are_alike_and_are_left_out_where_they_are
     plain, model = PPCA(3, **options).fit(holes), GraphPPCA(3, **options).fit(holes, graph=graph)
     assert model.smoothing_ >= 0.5
     assert error(model, graph=graph) < 0.8 * error(plain)
-    assert GraphPPCA(3, missing="unstored").fit(sparse(rows, gone), graph=graph).smoothing_ >= 0.5
+    assert GraphPPCA(3, missing="unstored").fit(observed_entries(holes), graph=graph).smoothing_ >= 0.5
     order = np.random.default_rng(0).permutation(len(rows))
     strangers = graph[order][:, order]
     misled = GraphPPCA(3, **options).fit(holes, graph=strangers)

@@ -52,13 +52,6 @@ def test_without_smoothing_it_is_ppca_to_the_bit():
         np.testing.assert_array_equal(model.transform(X, graph=graph), plain.transform(X))
 
 
-def test_samples_without_edges_have_the_scores_of_their_rows():
-    model = GraphPPCA(2, smoothing=3.0).fit(X, graph=GRAPH)
-    scores, alone = model.transform(X, graph=GRAPH), model.transform(X)
-    np.testing.assert_allclose(scores[-2:], alone[-2:], rtol=1e-12)
-    assert np.abs(scores[:-2] - alone[:-2]).max() > 0.1
-
-
 def test_fit_transform_gives_the_scores_with_the_edges_of_the_fit():
     model = GraphPPCA(2, smoothing=3.0)
     np.testing.assert_array_equal(model.fit_transform(X, graph=GRAPH), model.transform(X, graph=GRAPH))

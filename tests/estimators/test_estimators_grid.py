@@ -488,14 +488,6 @@ def test_an_entry_of_a_view_is_named_by_its_cell(case):
         BAD_VIEWS[case](good, bad)
 
 
-def test_an_entry_of_a_matrix_is_named_by_its_column():
-    rows = MATRIX.copy()
-    rows[7, 10] = np.nan
-    for data in (rows, xr.DataArray(rows, dims=("time", "place"))):
-        with pytest.raises(DataError, match=r"row 7, column 10 \(block 0"):
-            PPCA(2).fit(data)
-
-
 @given(
     order=st.permutations(["t", "a", "b", "c"]),
     mask=st.lists(st.booleans(), min_size=12, max_size=12).filter(any),

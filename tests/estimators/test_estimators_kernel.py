@@ -241,20 +241,6 @@ def test_a_stored_kernel_needs_a_place():
         KernelPPCA(2, solver="stored").plan(X)
 
 
-def test_bad_rows_are_named():
-    bad = X.copy()
-    bad[7, 3] = np.nan
-    for options in ({}, {"solver": "recomputed"}, {"landmarks": 10}):
-        with pytest.raises(DataError, match="row 7, column 3"):
-            KernelPPCA(2, **options).fit(bad)
-
-
-def test_there_are_no_rows_to_draw_or_to_go_back_to():
-    model = KernelPPCA(2).fit(X)
-    for name in ("sample", "impute", "impute_variance", "get_covariance"):
-        assert not hasattr(model, name)
-
-
 @pytest.mark.parametrize("kind", [np.array, pd.DataFrame, xr.DataArray, sp.csr_array])
 @pytest.mark.parametrize(
     "make",

@@ -169,8 +169,7 @@ def test_xarray_of_dask_stays_lazy(counted):
 
 @pytest.fixture
 def stored(tmp_path):
-    array = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(13, 5), dtype=X.dtype)
-    array[:] = X
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(13, 5))
     return tmp_path / "x.zarr"
 
 

@@ -169,17 +169,6 @@ def test_multilabel_targets():
     assert view_samples_of(semi) == (N, LABELLED.sum())
 
 
-def test_predictions_are_better_than_the_most_frequent_class():
-    found = SupervisedPPCA(2).fit(X, np.where(LABELLED, CLASSES, -1))
-    assert (found.predict(X) == CLASSES).mean() > np.bincount(CLASSES).max() / N + 0.15
-
-
-def test_class_scores_belong_to_the_predicted_class():
-    scores = COMPLETE.decision_function(X)
-    assert scores.shape == (N, 3)
-    np.testing.assert_array_equal(COMPLETE.classes_[scores.argmax(axis=1)], COMPLETE.predict(X))
-
-
 def test_transform_with_labels_differs_only_where_they_are_given():
     with_y = SEMI.transform(X, np.where(LABELLED, CLASSES, -1))
     without = SEMI.transform(X)

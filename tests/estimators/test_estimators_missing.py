@@ -17,6 +17,7 @@ from dlatent.gaussian.specification import Parameters
 from tests.fitted import encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 from tests.simulators import simulate
+from tests.sparse_stores import observed_entries
 
 N, D, L, K = 150, 8, 2, 2
 DATA = simulate(N, (D, L), K, noise=(0.3, 0.2), random_state=4)
@@ -34,11 +35,6 @@ X = with_holes(DATA.features, 0.3)
 Y = with_holes(DATA.targets, 0.4, seed=1)
 Y[:20] = np.nan
 GONE = np.isnan(X)
-
-
-def stored(x):
-    lines, columns = np.nonzero(~np.isnan(x))
-    return sp.csr_array((x[lines, columns], (lines, columns)), shape=x.shape)
 
 
 def dense(model):
@@ -131,7 +127,7 @@ def test_a_prior_takes_no_components_away_that_little_noise_tells_of(part):
 
 
 def test_zeros_that_are_stored_are_observed():
-    x = stored(X)
+    x = observed_entries(X)
     x.data[::3] = 0.0
     known = np.full(X.shape, np.nan)
     lines, columns = x.tocoo().coords
@@ -251,15 +247,6 @@ class TestOddData:
         assert np.isfinite(filled).all()
         assert abs(filled - 5.0).max() < 2.0 * abs(data - 5.0).max()
 
-    def test_entries_missing_not_at_random(self):
-        """Large values are missing: the likelihood is still that of what is observed, at its maximum."""
-        x = DATA.features.copy()
-        x[x > np.quantile(x, 0.7)] = np.nan
-        x = x[~np.isnan(x).all(axis=1)]
-        model = PPCA(K, missing="nan", prior="ml", tol=1e-13).fit(x)
-        p = Parameters(model.components_.T, model.mean_, np.atleast_1d(model.noise_variance_))
-        assert abs(oracles.score_vector(p, specification_of(model), x)).max() < 1e-5
-
     def test_an_unbounded_likelihood_ends_at_the_floor_and_says_so(self):
         x = with_holes(DATA.features[:30], 0.8)
         with pytest.warns(dlatent.NoiseFloorWarning, match="floor"):
@@ -274,7 +261,7 @@ class TestOddData:
         with pytest.raises(DataError, match="missing='nan'"):
             PPCA(K).fit(X)
         with pytest.raises(DataError, match="is for dense data"):
-            PPCA(K, missing="nan").fit(stored(X))
+            PPCA(K, missing="nan").fit(observed_entries(X))
         with pytest.raises(DataError, match="is for sparse data"):
             PPCA(K, missing="unstored").fit(X)
         with pytest.raises(DataError, match="expected 'raise', 'nan' or 'unstored'"):
@@ -288,13 +275,13 @@ class TestOddData:
         with pytest.raises(dlatent.PlanError, match="'covariance' is none for this model"):
             PPCA(K, missing="nan", solver="covariance").fit(X)
         with pytest.raises(DataError, match="sparse data are too many"):
-            PPCA(K, missing="unstored").fit(stored(X)).impute(stored(X))
+            PPCA(K, missing="unstored").fit(observed_entries(X)).impute(observed_entries(X))
 
     @pytest.mark.parametrize("made", [PPCA, FactorAnalysis, SupervisedPPCA])
     @pytest.mark.parametrize("kind", ["sparse", "lazy", "lazy, said to be dense", "into a store"])
     def test_sparse_rows_are_refused_as_in_the_fit(self, made, kind, tmp_path):
         model = made(K, missing="nan").fit(X, *([Y] if made is SupervisedPPCA else []))
-        rows = stored(X)
+        rows = observed_entries(X)
         if kind.startswith("lazy"):
             meta = np.zeros((0, 0)) if "dense" in kind else sp.csr_array((0, 0))
             rows = da.from_array(np.nan_to_num(X), chunks=(20, -1)).map_blocks(sp.csr_array, meta=meta)
@@ -309,7 +296,7 @@ class TestOddData:
     def test_sparse_rows_are_not_filled_in(self):
         model = PPCA(K).fit(np.nan_to_num(X))
         with pytest.raises(DataError, match=r"are filled in, and the .* is sparse; make it dense"):
-            model.impute(stored(X))
+            model.impute(observed_entries(X))
         assert np.isfinite(model.transform(sp.csr_array(np.nan_to_num(X)))).all()
 
     def test_a_plan_names_the_route(self):

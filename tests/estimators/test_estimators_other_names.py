@@ -17,7 +17,6 @@ import sklearn.manifold
 import sklearn.mixture
 from estimator_cases import X
 
-import dlatent
 from dlatent import (
     PPCA,
     DataError,
@@ -116,14 +115,6 @@ def test_poly_is_the_polynomial_kernel():
     short, long = (KernelPPCA(2, kernel=kernel).fit(X) for kernel in ("poly", "polynomial"))
     assert short.get_params()["kernel"] == "poly"
     np.testing.assert_array_equal(short.transform(X), long.transform(X))
-
-
-def test_poly_is_saved_and_loaded(tmp_path):
-    model = KernelPPCA(2, kernel="poly").fit(X)
-    model.save(tmp_path / "model.zarr")
-    loaded = dlatent.load(tmp_path / "model.zarr")
-    assert loaded.kernel == "poly"
-    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
 
 
 def test_singular_values_are_those_of_the_centred_rows():

@@ -15,7 +15,7 @@ import xarray as xr
 import zarr
 
 import dlatent
-from dlatent import ingest, ingest_graph, open_data, open_graph, rechunk, reorder
+from dlatent import ingest, ingest_graph, open_data, open_graph, reorder
 from dlatent.errors import StoreError
 from tests.cli.test_cli_places import digest
 
@@ -57,7 +57,6 @@ def dataset(at: Path, **options: Any) -> xr.Dataset:
 
 PAIRS = np.repeat(np.arange(ROWS)[:, None], 2, axis=1)
 CALLS: dict[str, Callable[[Path], Any]] = {
-    "save": lambda at: saved(at / "a.zarr", at / "a.zarr"),
     "save of an array": lambda at: saved(zarr.open_array(at / "a.zarr" / "X", mode="r"), at / "a.zarr"),
     "save of an open source": lambda at: saved(open_data(at / "a.zarr"), at / "a.zarr"),
     "save of dask": lambda at: saved(lazy(at), at / "x.zarr"),
@@ -68,43 +67,23 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "save of a DataArray of dask": lambda at: saved(dataset(at, chunks={})["X"] + 1, at / "x.zarr"),
     "save of a path along a dimension": lambda at: saved(at / "x.zarr", at / "x.zarr", dim="time"),
     "save of lazy AnnData": lambda at: saved(anndata.experimental.read_lazy(at / "a.zarr"), at / "a.zarr"),
-    "save of views": lambda at: saved(
-        {"a": at / "a.zarr", "b": at / "b.zarr"},
-        at / "b.zarr",
-        correspondence=PAIRS,
-        model=dlatent.CorrespondencePPCA(2),
-    ),
-    "save beside a graph": lambda at: saved(
-        np.load(at / "x.npy"), at / "g.zarr", graph=at / "g.zarr", model=dlatent.RelationalPPCA(2)
-    ),
     "save of an embedding": lambda at: saved(
         at / "a.zarr", at / "a.zarr", model=dlatent.LocallyLinearEmbedding(n_components=2, n_neighbors=8)
     ),
     "save over targets": lambda at: saved(
         np.load(at / "x.npy"), at / "x.zarr", dataset(at)["X"], model=dlatent.SupervisedPPCA(2)
     ),
-    "checkpoint": lambda at: dlatent.PPCA(2).fit(at / "a.zarr", checkpoint=at / "a.zarr" / "c"),
     "checkpoint of an embedding": lambda at: dlatent.LocallyLinearEmbedding(n_components=2, n_neighbors=8).fit(
         at / "a.zarr", checkpoint=at / "a.zarr" / "c"
     ),
-    "kernel": lambda at: dlatent.KernelPPCA(2, kernel_store=at / "a.zarr" / "K").fit(at / "a.zarr"),
-    "transform": lambda at: transformed(at / "a.zarr", at / "a.zarr", at),
-    "transform and resume": lambda at: transformed(at / "a.zarr", at / "a.zarr", at, resume=True),
     "transform of dask": lambda at: transformed(lazy(at), at / "x.zarr", at),
     "transform of a DataArray": lambda at: transformed(dataset(at)["X"], at / "x.zarr" / "scores", at),
     "transform of a file": lambda at: transformed(
         anndata.read_h5ad(at / "a.h5ad", backed="r"), at / "a.h5ad" / "scores", at
     ),
-    "transform onto the model": lambda at: dlatent.load(at / "m.zarr").transform(
-        at / "a.zarr", out=at / "m.zarr", overwrite=True
-    ),
     "impute": lambda at: (
         dlatent.PPCA(2, missing="nan").fit(at / "b.zarr").impute(at / "a.zarr", out=at / "a.zarr", overwrite=True)
     ),
-    "ingest": lambda at: ingest(at / "a.zarr", at / "a.zarr", overwrite=True),
-    "ingest into itself": lambda at: ingest(at / "a.zarr", at / "a.zarr" / "X", overwrite=True),
-    "rechunk": lambda at: rechunk(at / "a.zarr", at / "a.zarr", overwrite=True),
-    "reorder": lambda at: reorder(at / "a.zarr", at / "g.zarr", at / "a.zarr", at / "new.zarr", overwrite=True),
     "reorder of open ones": lambda at: reorder(
         open_data(at / "a.zarr"), open_graph(at / "g.zarr"), at / "g.zarr", at / "new.zarr", overwrite=True
     ),

@@ -35,8 +35,7 @@ def spoiled(value, row, column, shape=(60, 8)):
 
 
 def as_zarr(x, tmp_path):
-    array = zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(20, 4), dtype=x.dtype)
-    array[:] = x
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(20, 4))
     return tmp_path / "x.zarr"
 
 

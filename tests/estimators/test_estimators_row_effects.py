@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from dlatent import PPCA, DataError, load
+from dlatent import PPCA, DataError
 from dlatent.arrays import Block
 from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries
 from dlatent.gaussian.missing_entries.prior import Priors, divergence, with_prior
@@ -174,14 +174,10 @@ def test_few_entries_are_predicted_better():
 
 
 @pytest.mark.parametrize("prior", ["ml", "ard"])
-def test_it_is_saved(prior, tmp_path):
+def test_a_fit_goes_on_where_the_last_one_ended(prior):
     model = PPCA(2, missing="nan", row_effects=True, prior=prior, tol=1e-7).fit(X)
-    model.save(tmp_path / "m.zarr")
-    again = load(tmp_path / "m.zarr")
-    assert (again.n_components_, again.row_effect_variance_) == (2, model.row_effect_variance_)
-    np.testing.assert_array_equal(again.impute(X), model.impute(X))
-    more = again.set_params(warm_start=True).fit(X)
-    assert more.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-6)
+    before = model.log_likelihood_
+    assert model.set_params(warm_start=True).fit(X).log_likelihood_ == pytest.approx(before, rel=1e-6)
 
 
 def test_columns_that_nobody_observed_have_the_levels_alone():

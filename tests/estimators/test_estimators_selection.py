@@ -140,8 +140,7 @@ def test_bits_do_not_depend_on_where_it_runs(client: Any, criterion: str) -> Non
 
 @pytest.mark.parametrize("blocks", [X, da.from_array(X, chunks=(7, -1)), sp.csr_array(X)], ids=["one", "many", "csr"])
 def test_folds_of_blocks_are_those_of_rows(blocks: Any, tmp_path: Any) -> None:
-    array = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(33, 10), dtype=X.dtype)
-    array[:] = X
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(33, 10))
     by_rows = select_n_components(PPCA(), str(tmp_path / "x.zarr"), [2], criterion="cross_validation")
     found = select_n_components(PPCA(), blocks, [2], criterion="cross_validation")
     np.testing.assert_allclose(found["fold_log_likelihood"], by_rows["fold_log_likelihood"], rtol=1e-9)
@@ -274,8 +273,7 @@ def test_what_cannot_be_compared_is_refused_with_a_way_out(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_command_takes_every_criterion(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    array = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(60, 10), dtype=X.dtype)
-    array[:] = X
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(60, 10))
     place = str(tmp_path / "x.zarr")
     for criterion in ("cross_validation", "bic", "evidence", "parallel"):
         assert main(["choose", "ppca", place, "-k", "2,3,4", "--criterion", criterion]) == 0

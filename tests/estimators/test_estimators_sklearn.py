@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zarr
 from checked_models import ChainGraphPPCA, ChainRelationalPPCA, ChainRelationalSupervisedPPCA, Halves, LeftHalves
-from estimator_cases import CLASSES, PARTLY, N, X, Y, same
+from estimator_cases import CLASSES, N, X, Y
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
@@ -20,7 +20,6 @@ from dlatent import (
     CorrespondenceLLE,
     CorrespondencePPCA,
     CorrespondenceSupervisedPPCA,
-    DataError,
     FactorAnalysis,
     Imputer,
     KernelPPCA,
@@ -87,17 +86,6 @@ def test_every_declared_check_fails_and_no_other(model):
     assert not [result for result in results if result["status"] == "failed"]
 
 
-@pytest.mark.parametrize("model", [PPCA(3, tol=1e-7), SupervisedPPCA(3, target_type="class", noise_floor=1e-4)])
-def test_parameters_are_kept_as_given(model):
-    copy = clone(model)
-    assert copy is not model
-    assert copy.get_params() == model.get_params()
-    copy.set_params(n_components=5)
-    assert (copy.n_components, model.n_components) == (5, 3)
-    with pytest.raises(ValueError, match="Invalid parameter"):
-        copy.set_params(components=4)
-
-
 def test_the_text_of_a_model_names_what_differs_from_the_defaults():
     assert repr(PPCA()) == "PPCA()"
     assert repr(PPCA(5, tol=1e-6)) == "PPCA(n_components=5, tol=1e-06)"
@@ -126,12 +114,6 @@ def test_the_held_out_likelihood_chooses_the_number_of_components():
     assert np.isfinite(scores).all()
 
 
-def test_fit_transform_is_fit_and_transform():
-    np.testing.assert_array_equal(PPCA(2).fit_transform(X), PPCA(2).fit(X).transform(X))
-    expected = SupervisedPPCA(2).fit(X, PARTLY).transform(X)
-    np.testing.assert_array_equal(SupervisedPPCA(2).fit_transform(X, PARTLY), expected)
-
-
 def test_output_as_data_frames():
     pd = pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
     model = PPCA(2).set_output(transform="pandas").fit(X)
@@ -151,18 +133,6 @@ def test_scores_in_a_store_are_in_no_data_frame(model, container, tmp_path):
     assert place == str(tmp_path / "scores.zarr")
     assert isinstance(model.transform(X), library.DataFrame)
     np.testing.assert_array_equal(zarr.open_group(place)["scores"][:], model.transform(X).to_numpy())
-
-
-def test_data_frames_are_data():
-    pd = pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
-    frame = pd.DataFrame(X, columns=list("abcdefgh"), index=[f"r{i}" for i in range(N)])
-    model = PPCA(2).fit(frame)
-    assert same(model, PPCA(2).fit(X))
-    assert model.result_["feature"].values.tolist() == list("abcdefgh")
-    np.testing.assert_array_equal(model.transform(frame), model.transform(X))
-    assert same(SupervisedPPCA(1).fit(frame, pd.Series(CLASSES, index=frame.index)), SupervisedPPCA(1).fit(X, CLASSES))
-    with pytest.raises(DataError, match="expected real numbers"):
-        PPCA(2).fit(frame.assign(name="text"))
 
 
 def test_steps_hand_on_data_frames():

@@ -15,13 +15,6 @@ X, GRAPE = load_wine(return_X_y=True)
 SPREAD = X.std(axis=0, ddof=1)
 RING = sp.csr_array(np.roll(np.eye(178), 1, axis=0) + np.roll(np.eye(178), -1, axis=0))
 GAPS = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
-VIEWS = np.column_stack([np.arange(100), np.arange(100)])
-
-
-def views(rows):
-    return {"left": rows[:, :6], "right": rows[:150, 6:]}
-
-
 MODELS = {
     "ppca": (d.PPCA(3), {}),
     "ppca krylov": (d.PPCA(3, solver="krylov"), {}),
@@ -37,11 +30,6 @@ MODELS = {
     "kernel": (d.KernelPPCA(3), {}),
     "kernel landmarks": (d.KernelSupervisedPPCA(3, landmarks=40), {"y": GRAPE}),
 }
-JOINT = {
-    "ppca": (d.CorrespondencePPCA(2), ()),
-    "factor analysis": (d.CorrespondenceFactorAnalysis(2), ()),
-    "supervised": (d.CorrespondenceSupervisedPPCA(2), (np.append(GRAPE, GRAPE[100:150]),)),
-}
 
 
 def fitted(name, rows, **options):
@@ -54,23 +42,6 @@ def name(request):
     return request.param
 
 
-def test_fits_to_spreads_are_those_of_standardised_features_in_units_of_the_data(name, tmp_path):
-    plain, scaled = fitted(name, X / SPREAD), fitted(name, X, scale="spread")
-    scores, close = scaled.transform(X), {"rtol": 1e-4, "atol": 1e-5}
-    np.testing.assert_allclose(scores, plain.transform(X / SPREAD), **close)
-    volume = 0.0 if name.startswith("kernel") else 178 * np.log(SPREAD).sum()
-    assert scaled.log_likelihood_ == pytest.approx(plain.log_likelihood_ - volume, rel=1e-8)
-    assert scaled.history_["iteration_log_likelihood"].values[-1] == pytest.approx(scaled.log_likelihood_)
-    if not name.startswith("kernel"):
-        np.testing.assert_allclose(scaled.components_, plain.components_ * SPREAD, rtol=1e-4, atol=1e-4 * SPREAD.max())
-        density = scaled.score_samples(X) - plain.score_samples(X / SPREAD) + np.log(SPREAD).sum()
-        np.testing.assert_allclose(density, 0.0, atol=1e-5)
-    if hasattr(scaled, "predict"):
-        np.testing.assert_array_equal(scaled.predict(X), plain.predict(X / SPREAD))
-    scaled.save(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(d.load(tmp_path / "model.zarr").transform(X), scores)
-
-
 @pytest.mark.parametrize("name", ["ppca", "ppca ard", "factor analysis"])
 def test_the_distribution_is_that_of_the_data(name):
     model = fitted(name, X, scale="spread")
@@ -78,26 +49,6 @@ def test_the_distribution_is_that_of_the_data(name):
     np.testing.assert_allclose(np.eye(13), model.get_covariance() @ model.get_precision(), atol=1e-6)
     if name != "ppca ard":  # whose densities know how uncertain loadings are
         np.testing.assert_allclose(model.score_samples(X), dense.logpdf(X), rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", JOINT)
-def test_views_come_back_in_their_units(name):
-    model, y = JOINT[name]
-    plain, scaled = (
-        clone(model).set_params(tol=1e-12, scale=scale).fit(data, *y, correspondence=VIEWS)
-        for scale, data in (
-            ("none", {key: each / each.std(axis=0, ddof=1) for key, each in views(X).items()}),
-            ("spread", views(X)),
-        )
-    )
-    left, right = (each.std(axis=0, ddof=1) for each in views(X).values())
-    volume = 178 * np.log(left).sum() + 150 * np.log(right).sum()
-    assert scaled.log_likelihood_ == pytest.approx(plain.log_likelihood_ - volume, rel=1e-7)
-    for view, shares in scaled.explained_variance_ratio_.items():
-        np.testing.assert_allclose(shares, plain.explained_variance_ratio_[view], rtol=1e-4, atol=1e-6)
-    found = scaled.reconstruct(X[:, :6], "left", "right")
-    expected = plain.reconstruct(X[:, :6] / left, "left", "right") * right
-    np.testing.assert_allclose(found / right, expected / right, rtol=1e-3, atol=1e-3)
 
 
 def test_features_in_mixed_units_are_filled_in_better_than_by_their_means():
@@ -225,17 +176,6 @@ def test_a_warm_start_goes_on_in_the_units_of_the_fit():
     assert model.log_likelihood_ == pytest.approx(before[0], rel=1e-6)
     assert model.n_passes_ < before[1]
     np.testing.assert_array_equal(model.result_["feature_scale"], before[2])
-
-
-def test_neighbours_are_those_of_standardised_features(tmp_path):
-    plain = d.LocallyLinearEmbedding(n_neighbors=12).fit(X / SPREAD)
-    scaled = d.LocallyLinearEmbedding(n_neighbors=12, scale="spread").fit(X)
-    np.testing.assert_allclose(abs(scaled.embedding_), abs(plain.embedding_), atol=1e-6)
-    np.testing.assert_allclose(abs(scaled.transform(X[:9])), abs(plain.transform(X[:9] / SPREAD)), atol=1e-6)
-    scaled.save(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(d.load(tmp_path / "model.zarr").transform(X), scaled.transform(X))
-    both = d.CorrespondenceLLE(n_neighbors=12, scale="spread").fit([X[:, :6], X[:, 6:]], correspondence=VIEWS[:90])
-    assert both.reconstruct(X[:5, :6], 0, 1).std(axis=0).max() > 10  # proline is in hundreds
 
 
 @pytest.mark.parametrize("criterion", ["held_out", "cross_validation", "bic"])

@@ -83,8 +83,7 @@ def spoiled(value, row=ROW, column=COLUMN, x=X):
 
 
 def as_zarr(x, folder):
-    array = zarr.create_array(folder / "x.zarr", shape=x.shape, chunks=(7, 3), dtype=x.dtype)
-    array[:] = x
+    zarr.create_array(folder / "x.zarr", data=x, chunks=(7, 3))
     return str(folder / "x.zarr")
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
 from dlatent.gaussian.view_heads import RATIOS, RowsSVD, left_out_ridge
 from tests.simulators import simulate
@@ -112,7 +111,7 @@ def test_units_do_not_matter_to_factor_analysis() -> None:
     np.testing.assert_allclose(*guesses, rtol=1e-4, atol=1e-4)
 
 
-def test_the_kind_of_the_views_does_not_matter(tmp_path) -> None:
+def test_the_kind_of_the_views_does_not_matter() -> None:
     data = simulate(90, (6, 5), 2, noise=(0.4, 0.5), random_state=7).stacked
     views, pairs, alone = halves(data[:, :6], data[:, 6:], 30)
     model = CorrespondencePPCA(2, tol=1e-13).fit(views, correspondence=pairs)
@@ -125,8 +124,6 @@ def test_the_kind_of_the_views_does_not_matter(tmp_path) -> None:
         other = CorrespondencePPCA(2, tol=1e-13).fit(others, correspondence=pairs)
         np.testing.assert_allclose(other.reconstruct(rows, "a", "b"), wanted, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(model.reconstruct(sp.csr_array(rows), "a", "b"), wanted, rtol=1e-12)
-    model.save(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").reconstruct(rows, "a", "b"), wanted)
     np.testing.assert_array_equal(
         model.predictive_variance("a", "b"), model.reconstruct(rows, "a", "b", return_variance=True)[1]
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dlatent import PPCA, Callback, PlanError, RelationalPPCA, SupervisedPPCA
+from dlatent import PPCA, PlanError, RelationalPPCA, SupervisedPPCA
 from dlatent.passes import Resources
 from dlatent.solvers.costs import (
     EXPECTED_PASSES,
@@ -19,7 +19,7 @@ from dlatent.solvers.costs import (
 )
 from dlatent.solvers.graph.costs import SPARSE_EXCHANGE_RATE, features_seconds
 from dlatent.solvers.mixture.solver import Mixtures
-from dlatent.solvers.plan import Plan, size
+from dlatent.solvers.plan import size
 from tests.simulators import documents
 from tests.tasks import Paper, make_plan
 
@@ -259,14 +259,6 @@ def test_the_seconds_of_a_plan_count_how_sparse_rows_grow_over_the_edges():
     fits = [make_plan(replace(known, hops=hops), Host(), solver="krylov").alternatives for hops in (1, 2)]
     seconds = [next(cost.seconds for cost in found if cost.solver == "krylov") for found in fits]
     assert seconds[1] - seconds[0] > two - one
-
-
-def test_the_plan_of_a_fit_is_told():
-    x = documents(60, 30).features
-    plans: list[Plan] = []
-    PPCA(2).fit(x, callbacks=[Callback(on_plan=plans.append)])
-    fresh = PPCA(2).plan(x)
-    assert plans[0].figures() == fresh.figures()
 
 
 def test_plans_of_sparse_data_know_their_entries():

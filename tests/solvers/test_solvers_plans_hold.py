@@ -13,6 +13,7 @@ import zarr
 
 from dlatent import (
     PPCA,
+    Callback,
     CorrespondencePPCA,
     FactorAnalysis,
     GraphPPCA,
@@ -89,7 +90,9 @@ def read_of(model: Any) -> int:
 def test_a_fit_makes_no_more_passes_and_reads_no_more_than_planned(stores: Any, name: str) -> None:
     model, data, targets, more = FITS[name]
     plan = model.plan(stores[data], *targets, client="serial", **more)
-    model.fit(stores[data], *targets, client="serial", **more)
+    told = list[Any]()
+    model.fit(stores[data], *targets, client="serial", callbacks=[Callback(on_plan=told.append)], **more)
+    assert [one.figures() for one in told] == [plan.figures()]
     assert model.n_passes_ <= plan.passes
     own = plan.task.data.nbytes if plan.task.data.in_memory else 0
     assert read_of(model) <= plan.bytes_total + own

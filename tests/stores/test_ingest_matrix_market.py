@@ -16,16 +16,6 @@ from dlatent.stores.ingest.matrix_market import open_matrix_market
 from tests.law_examples import examples
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(text, name="a.mtx"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize("field", ["real", "integer", "pattern"])
 @pytest.mark.parametrize("block_bytes", [64, 4096, 1 << 25])
 def test_coordinates_by_columns_as_scipy_reads_them(tmp_path, field, block_bytes):
@@ -62,7 +52,7 @@ def test_dense_arrays_and_compression(tmp_path):
 
 def test_repeated_entries_are_added_and_empty_rows_kept(write, tmp_path):
     text = "%%MatrixMarket matrix coordinate real general\n% remark\n4 3 4\n3 2 1.5\n1 1 2\n3 2 1\n3 1 -1\n"
-    report = ingest(write(text), tmp_path / "a.zarr")
+    report = ingest(write(text, "a.mtx"), tmp_path / "a.zarr")
     np.testing.assert_array_equal(matrix(tmp_path / "a.zarr"), [[2, 0, 0], [0, 0, 0], [-1, 2.5, 0], [0, 0, 0]])
     assert report.duplicates_summed == 1
 
@@ -79,7 +69,7 @@ def test_repeated_entries_are_added_and_empty_rows_kept(write, tmp_path):
     ],
 )
 def test_what_is_wrong_is_named(write, tmp_path, body, message):
-    path = write("%%MatrixMarket matrix coordinate real general\n4 3 2\n" + body)
+    path = write("%%MatrixMarket matrix coordinate real general\n4 3 2\n" + body, "a.mtx")
     with pytest.raises(DataError, match=r"a\.mtx " + message):
         ingest(path, tmp_path / "a.zarr")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.mtx"]
@@ -101,7 +91,7 @@ def test_what_is_wrong_is_named(write, tmp_path, body, message):
 )
 def test_headers_that_cannot_be_used(write, tmp_path, text, message):
     with pytest.raises(DataError, match=message):
-        ingest(write(text), tmp_path / "a.zarr")
+        ingest(write(text, "a.mtx"), tmp_path / "a.zarr")
 
 
 NUMBER = st.from_regex(r"[+-]?([0-9]{1,25}\.[0-9]{0,25}|\.[0-9]{1,25})([eE][+-]?[0-9]{1,2})?", fullmatch=True)

@@ -18,16 +18,6 @@ from tests.law_examples import examples
 RCV1 = "1,5,7 3:0.2 5:0.5\n5 1:0.25\n 2:1e-3 4:7\n7,1 3:-2 # a remark\n\n# nothing but a remark\n1 5:1\n"
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(text, name="a.svm"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize("zero_based", [True, False])
 def test_same_matrix_and_labels_as_scikit_learn(tmp_path, zero_based):
     x, y = counts(300), np.arange(300) % 4
