@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from dlatent.cli.main import main
 from tests.cli.conftest import Run, low_rank
@@ -193,28 +192,3 @@ def test_what_is_no_place_is_refused(
     said = run(*("" if word == "@" else word for word in words.split(" ")))
     assert (said.status, why in said.err) == (3, True), said.err
     assert digest(made) == before
-
-
-def test_stores_of_objects_are_kept(run: Run, made: Path) -> None:
-    files = MemoryFileSystem()
-    for name in ("a.zarr", "m.zarr"):
-        files.put(str(made / name), f"/kept/{name}", recursive=True)
-    before = {name: files.cat_file(name) for name in files.find("/kept")}
-    for words in (
-        "fit ppca memory://kept/a.zarr -k 2 -o memory://kept/a.zarr --overwrite",
-        "fit ppca memory://kept/a.zarr/ -k 2 -o memory:///kept//a.zarr --overwrite",
-        "fit ppca MEMORY://kept/a.zarr -k 2 -o memory://kept/a.zarr/X --overwrite",
-        "fit ppca simplecache::memory://kept/a.zarr -k 2 -o memory://kept/a.zarr --overwrite",
-        "fit ppca memory://kept/a.zarr/X -k 2 -o memory://kept/a.zarr/obs --overwrite",
-        "fit ppca memory://kept/a.zarr -k 2 -o memory://kept --overwrite",
-        "fit ppca memory://kept/a.zarr -k 2 -o new.zarr --checkpoint memory://kept/a.zarr/c",
-        "transform memory://kept/m.zarr memory://kept/a.zarr -o memory://kept/m.zarr --overwrite",
-        "ingest memory://kept/a.zarr memory://kept/a.zarr/X --overwrite",
-        "rechunk memory://kept/a.zarr memory://kept/a.zarr --overwrite",
-    ):
-        said = run(*words.split())
-        assert said.status == 3, (words, said.out, said.err)
-        assert {name: files.cat_file(name) for name in files.find("/kept")} == before, words
-    words = ["fit", "ppca", "memory://kept/a.zarr", "-k", "2", "-o", "memory://kept/new.zarr"]
-    assert [run(*words).status, run(*words).status, run(*words, "--overwrite").status] == [0, 3, 0]
-    files.rm("/kept", recursive=True)

@@ -74,8 +74,7 @@ def stored(folder: Path, views):
         if name == "b":
             write_csr(zarr.create_group(folder / name), [sp.csr_array(x)], columns=x.shape[1])
         else:
-            array = zarr.create_array(folder / name, shape=x.shape, chunks=(6, 2), dtype=x.dtype)
-            array[:] = x
+            zarr.create_array(folder / name, data=x, chunks=(6, 2))
     return {name: str(folder / name) for name in views}
 
 
