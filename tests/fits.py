@@ -25,6 +25,7 @@ from dlatent import (
     SupervisedPPCA,
 )
 from tests.fitted import variables_of
+from tests.sparse_stores import observed_entries
 
 RNG = np.random.default_rng(0)
 N = 48
@@ -66,8 +67,13 @@ FITS: dict[str, Fit] = {
     "gram, labels": lambda cut=whole, **more: SupervisedPPCA(2, solver="gram").fit(cut(WIDE[:20]), LABELS[:20], **more),
     "em": lambda cut=whole, **more: PPCA(2, solver="em", max_iter=20).fit(cut(X), **more),
     "missing": lambda cut=whole, **more: PPCA(2, missing="nan").fit(cut(HOLES), **more),
+    "missing, not stored": lambda cut=whole, **more: PPCA(2, missing="unstored").fit(
+        cut(observed_entries(HOLES)), **more
+    ),
     "levels": lambda cut=whole, **more: PPCA(2, missing="nan", row_effects=True).fit(cut(HOLES), **more),
-    "error bars": lambda cut=whole, **more: PPCA(2).fit(cut(X), uncertainty=ERRORS, **more),
+    "error bars": lambda cut=whole, **more: PPCA(2).fit(
+        cut(X), uncertainty=ERRORS, offset=ERRORS[:, 0], covariates=ERRORS[:, 1:3], **more
+    ),
     "counts": lambda cut=whole, **more: PPCA(1, likelihood="poisson", tol=1e-3).fit(cut(COUNTS), **more),
     "heavy tails": lambda cut=whole, **more: PPCA(2, likelihood="student", tol=1e-3).fit(cut(X), **more),
     "factor analysis": lambda cut=whole, **more: FactorAnalysis(1).fit(cut(X[:, :5]), **more),

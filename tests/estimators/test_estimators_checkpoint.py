@@ -11,13 +11,7 @@ import pytest
 import zarr
 
 import dlatent
-from dlatent import (
-    PPCA,
-    Callback,
-    FactorAnalysis,
-    KernelPPCA,
-    RelationalSupervisedPPCA,
-)
+from dlatent import PPCA, Callback, FactorAnalysis, KernelPPCA, RelationalSupervisedPPCA
 from dlatent.errors import DataError, StoreError
 from tests.fits import FITS, LABELS, PATH, WIDE, Fit, X, bits
 
@@ -40,11 +34,8 @@ def stopped(fit: Fit, place: Path, passes: int, **more: Any) -> int:
     return len(seen)
 
 
-SLOW = {"factor analysis, missing": pytest.mark.slow}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in FITS])
+@pytest.mark.parametrize("name", FITS)
 def test_a_fit_goes_on_to_the_bits_of_one_that_was_not_interrupted(name: str, tmp_path: Path) -> None:
     fit, records = FITS[name], list[Any]()
     whole = fit(client="serial")

@@ -77,6 +77,7 @@ def test_float32_of_any_size_is_as_good_as_float64(make, power):
     single, double = (make().fit(x, *targets, client="serial") for x in (rows, rows.astype(np.float64)))
     assert single.log_likelihood_ == pytest.approx(double.log_likelihood_, rel=1e-5)
     np.testing.assert_allclose(single.noise_variance_, double.noise_variance_, rtol=1e-2)
+    assert single.components_.dtype == single.mean_.dtype == np.float64
 
 
 def test_a_small_feature_of_float32_beside_large_ones_is_not_constant():

@@ -36,11 +36,8 @@ def stored(tmp_path_factory):
     return str(folder / "x.zarr"), str(folder / "edges.zarr")
 
 
-def test_smoothed_rows_have_the_same_bits_on_every_engine(client, stored, tmp_path):
+def test_scores_of_smoothed_rows_have_the_same_bits_on_every_engine(client, stored, tmp_path):
     data, place = stored
-    expected, found = (GraphPPCA(2, solver="krylov").fit(data, graph=place, client=c) for c in ("serial", client))
-    assert same_bits(found, expected)
-    assert found.smoothing_scores_.identical(expected.smoothing_scores_)
     model = GraphPPCA(2, smoothing=3.0).fit(as_dask(X, (50, 1, 40, 29)), graph=place, client=client)
     scores = model.transform(data, graph=place, client="serial")
     path = model.transform(data, graph=place, client=client, out=tmp_path / "scores.zarr")

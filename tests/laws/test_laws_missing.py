@@ -1,4 +1,4 @@
-"""Fits to data with missing entries: stored ratings are those in memory, and the likelihood never falls."""
+"""Fits to data with missing entries: the likelihood never falls."""
 
 from __future__ import annotations
 
@@ -6,42 +6,14 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from law_cases import numbers, same_bits
+from law_cases import numbers
 
-from dlatent import PPCA, FactorAnalysis, open_data
+from dlatent import PPCA, FactorAnalysis
 from tests.law_examples import examples
-from tests.sparse_stores import write_csr
 
 COMPLETE, *_ = numbers(n=160, d=10)
-HOLES = np.random.default_rng(0).random(COMPLETE.shape) < 0.3
-HOLES[:, 0] = False
-X = np.where(HOLES, np.nan, COMPLETE)
-
-
-def sparse():
-    lines, columns = np.nonzero(~HOLES)
-    return sp.csr_array((COMPLETE[lines, columns], (lines, columns)), shape=COMPLETE.shape)
-
-
-@pytest.fixture(params=["threads", "two_workers"])
-def client(request):
-    return None if request.param == "threads" else request.getfixturevalue(request.param)
-
-
-def test_stored_ratings_give_the_same_bits(client, tmp_path):
-    group = zarr.create_group(tmp_path / "ratings.zarr")
-    write_csr(group, [sparse()])
-    place = str(tmp_path / "ratings.zarr")
-    assert len(open_data(place).blocks) >= 1
-    expected = PPCA(2, missing="unstored").fit(place, client="serial")
-    assert same_bits(PPCA(2, missing="unstored").fit(place, client=client), expected)
-    assert expected.log_likelihood_ == pytest.approx(
-        PPCA(2, missing="nan", scale="none").fit(X).log_likelihood_, rel=1e-11
-    )
 
 
 @pytest.mark.parametrize("kind", [PPCA, pytest.param(FactorAnalysis, marks=pytest.mark.slow)])

@@ -33,8 +33,7 @@ def client(request):
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     folder = tmp_path_factory.mktemp("views")
-    array = zarr.create_array(folder / "a.zarr", shape=VIEWS["a"].shape, chunks=(40, 5), dtype=np.float64)
-    array[:] = VIEWS["a"]
+    zarr.create_array(folder / "a.zarr", data=VIEWS["a"], chunks=(40, 5))
     write_csr(zarr.create_group(folder / "b.zarr"), [sp.csr_array(VIEWS["b"])], columns=SIZES[1])
     return {name: str(folder / f"{name}.zarr") for name in "ab"}
 

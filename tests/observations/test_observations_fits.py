@@ -122,8 +122,7 @@ def test_large_negative_binomial_sizes_are_poisson() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [("poisson", -1.0, "a count"), ("poisson", 0.5, "a count"), ("bernoulli", 2.0, "0 or 1")],
+    ("name", "value", "said"), [("poisson", -1.0, "a count"), ("poisson", 0.5, "a count"), ("bernoulli", 2.0, "0 or 1")]
 )
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_entries_that_may_not_be_are_named(name: str, value: float, said: str, form: Any) -> None:
