@@ -49,10 +49,7 @@ BUGS = {
         "engine/fold.py",
         {"shares = iter(shares)": "shares = iter(sorted(shares, key=lambda share: share[1].busy_seconds))"},
     ),
-    "a lost chunk read as zeros": Bug(
-        "stores/checked.py",
-        {'if self.missing_chunks == "fill":': "if True:"},
-    ),
+    "a lost chunk read as zeros": Bug("stores/checked.py", {'if self.missing_chunks == "fill":': "if True:"}),
     "a checkpoint written before its stage": Bug(
         "engine/session.py",
         {

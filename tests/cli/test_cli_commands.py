@@ -201,10 +201,7 @@ def test_inspect_tells_what_a_model_is(run, model: Path) -> None:
     )
     np.testing.assert_allclose([c["share"] for c in found["components"]], shares)
     largest = np.abs(loaded.components_[0]).argmax()
-    assert found["components"][0]["largest"][0] == {
-        "feature": f"f{largest}",
-        "loading": loaded.components_[0, largest],
-    }
+    assert found["components"][0]["largest"][0] == {"feature": f"f{largest}", "loading": loaded.components_[0, largest]}
     said = run("inspect", model)
     assert "a fitted PPCA" in said.out
     assert f"f{largest}" in said.out

@@ -44,12 +44,7 @@ def missing() -> str:
 
 def _say(*words: str | Path, folder: Path, **more: str) -> str:
     ended = subprocess.run(
-        [str(word) for word in words],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=560,
-        env=environment(**more),
+        [str(word) for word in words], capture_output=True, text=True, cwd=folder, timeout=560, env=environment(**more)
     )
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     return ended.stdout.strip()

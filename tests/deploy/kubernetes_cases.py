@@ -154,11 +154,7 @@ def _rights(spec: Object) -> Iterator[str]:
     if len(spec["containers"]) != 1 or spec.get("initContainers"):
         yield "has several containers, of which this test looks at one"
     own = spec["containers"][0].get("securityContext", {})
-    if own != {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }:
+    if own != {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}:
         yield f"its container has the rights {own}"
     writable = {volume["name"] for volume in spec["volumes"] if volume.get("emptyDir", {}).get("sizeLimit")}
     mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}

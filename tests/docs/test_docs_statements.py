@@ -85,10 +85,7 @@ def mixtures_take_complete_samples_alone() -> None:
 
 
 DENIED: dict[tuple[str, str], Callable[[], None]] = {
-    (
-        "docs/design.md",
-        "No missing entries in relational PPCA",
-    ): (graph_rows_are_complete),
+    ("docs/design.md", "No missing entries in relational PPCA"): (graph_rows_are_complete),
     ("docs/models/kernels.md", "a kernel that is a function cannot be saved"): a_kernel_that_is_a_function_is_not_saved,
     (
         "docs/models/kernels.md",

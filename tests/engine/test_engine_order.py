@@ -6,16 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlatent.engine.executor import place
-from dlatent.order import (
-    FAN_IN,
-    GROUP_BYTES,
-    SMALL_GROUP_BYTES,
-    branches,
-    group_count,
-    groups,
-    reduce_tree,
-    task_count,
-)
+from dlatent.order import FAN_IN, GROUP_BYTES, SMALL_GROUP_BYTES, branches, group_count, groups, reduce_tree, task_count
 
 sizes = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)
 

@@ -130,19 +130,12 @@ CASES = [*((kind, kill_one_beside_a_paused_one) for kind in PASSES), ("edges", p
 
 @pytest.mark.parametrize(("kind", "befalls"), CASES)
 def test_a_pass_for_which_nothing_runs_begins_anew_and_says_so(
-    client: Client,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    kind: str,
-    befalls: Callable[[Client, Path], None],
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, befalls: Callable[[Client, Path], None]
 ) -> None:
     source, found = drawn(SIZES, key=kind), list[Any]()
     with connect(source, graph=GRAPH, client="serial") as session:
         expected = bits(session.run(PASSES[kind]("")))
-    with (
-        caplog.at_level(logging.WARNING, "dlatent.engine"),
-        connect(source, graph=GRAPH, client=client) as session,
-    ):
+    with caplog.at_level(logging.WARNING, "dlatent.engine"), connect(source, graph=GRAPH, client=client) as session:
         passing = threading.Thread(target=lambda: found.append(session.run(PASSES[kind](str(tmp_path)))), daemon=True)
         passing.start()
         befalls(client, tmp_path)

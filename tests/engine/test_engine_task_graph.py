@@ -85,11 +85,7 @@ def test_the_order_of_a_sum_depends_on_the_number_of_groups_alone(layout):
 @settings(max_examples=examples(100))
 def test_tasks_come_after_what_they_need_and_nothing_is_made_in_vain(layout, hops, random):
     needs = [sorted({random.randrange(len(layout.homes)) for _ in range(3)}) for _ in range(len(layout.homes))]
-    for pass_ in (
-        ALONE,
-        graph(hops),
-        *MEETINGS.values(),
-    ):
+    for pass_ in (ALONE, graph(hops), *MEETINGS.values()):
         task_graph = pass_graph(pass_, layout, needs)
         used = Counter(ref.task for ref in task_graph.results)
         for number, task in enumerate(task_graph.tasks):

@@ -8,11 +8,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from dlatent import (
-    GraphPPCA,
-    RelationalPPCA,
-    RelationalSupervisedPPCA,
-)
+from dlatent import GraphPPCA, RelationalPPCA, RelationalSupervisedPPCA
 
 
 def chain(rows):

@@ -30,10 +30,7 @@ class SmallerIndexFirst(NearestNeighbors):
         return (np.sqrt(np.take_along_axis(squares, order, 1)), order) if return_distance else order
 
 
-DATA = {
-    "S-curve": (s_curve(800), 12),
-    "Swiss roll": (make_swiss_roll(800, random_state=0)[0], 12),
-}
+DATA = {"S-curve": (s_curve(800), 12), "Swiss roll": (make_swiss_roll(800, random_state=0)[0], 12)}
 VIEWS = {"left": s_curve(60), "right": s_curve(80)[20:] ** 3 + s_curve(80)[20:]}
 PAIRS = np.column_stack([np.arange(0, 60, 2), np.arange(0, 60, 2)])
 

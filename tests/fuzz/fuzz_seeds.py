@@ -115,12 +115,7 @@ def _stores(folder: Path) -> dict[str, list[Path]]:
         zarr.create_array(arrays[-1], data=counts.toarray(), chunks=(5, COLUMNS), zarr_format=version)
     plain = folder / "dense_ours.zarr"
     ingest(folder / "plain.npy", plain)
-    return {
-        "h5ad": [csr, csc, dense],
-        "zarr dense": [*arrays, plain],
-        "zarr csr": [ours],
-        "zarr anndata": [two, three],
-    }
+    return {"h5ad": [csr, csc, dense], "zarr dense": [*arrays, plain], "zarr csr": [ours], "zarr anndata": [two, three]}
 
 
 def _labels(folder: Path) -> dict[str, list[Path]]:
@@ -145,12 +140,7 @@ def _graphs(folder: Path) -> dict[str, list[Path]]:
     np.savez(bounds, edges=pairs, directed=np.array(False))
     sp.save_npz(matrix, _graph())
     ingest_graph(_graph(), store)
-    return {
-        "edges csv": [csv],
-        "edges parquet": [parquet],
-        "edges npz": [bounds, matrix],
-        "edges zarr": [store],
-    }
+    return {"edges csv": [csv], "edges parquet": [parquet], "edges npz": [bounds, matrix], "edges zarr": [store]}
 
 
 def _models(folder: Path) -> dict[str, list[Path]]:

@@ -11,12 +11,7 @@ from dlatent.arrays import Block
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.missing_entries import incomplete, prior
 from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries, block_entry_sums
-from dlatent.gaussian.missing_entries.patterns import (
-    PatternRequest,
-    block_patterns,
-    entries_of_patterns,
-    few_buckets,
-)
+from dlatent.gaussian.missing_entries.patterns import PatternRequest, block_patterns, entries_of_patterns, few_buckets
 from dlatent.gaussian.missing_entries.prior import Means, Priors, shrunk_means
 from dlatent.gaussian.specification import Parameters, Specification, View
 from tests.law_examples import examples
@@ -43,9 +38,7 @@ FREE = Priors()
 OFFSET = np.array([0.3, -1.0, 0.0, 0.5, 2.0, -0.2])
 """Where features with the mean 0 are."""
 PRIORS = pytest.mark.parametrize(
-    "priors",
-    [FREE, Priors(OFFSET), Priors(OFFSET, 0.4)],
-    ids=["means free", "means with a prior", "variance given"],
+    "priors", [FREE, Priors(OFFSET), Priors(OFFSET, 0.4)], ids=["means free", "means with a prior", "variance given"]
 )
 
 

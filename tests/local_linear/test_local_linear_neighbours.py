@@ -15,13 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from dlatent.arrays import Block
 from dlatent.errors import DataError
 from dlatent.solvers.lle import near_pairs
-from dlatent.solvers.lle.neighbours import (
-    NeighbourRequest,
-    block_bounds,
-    block_neighbours,
-    nearest,
-    single_is_enough,
-)
+from dlatent.solvers.lle.neighbours import NeighbourRequest, block_bounds, block_neighbours, nearest, single_is_enough
 from tests.law_examples import examples
 
 

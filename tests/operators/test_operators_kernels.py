@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import pairwise
 
 from dlatent.errors import DataError
-from dlatent.operators.kernels import (
-    COLUMN_BYTES,
-    Kernel,
-    LandmarkMap,
-    centred_kernel,
-    median_gamma,
-    products_about,
-)
+from dlatent.operators.kernels import COLUMN_BYTES, Kernel, LandmarkMap, centred_kernel, median_gamma, products_about
 from tests.law_examples import examples
 
 RNG = np.random.default_rng(0)

@@ -129,10 +129,7 @@ CASES: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "dense.zarr labels.npy",
         lambda f: dlatent.SupervisedPPCA(5).fit(data(f, "dense"), np.load(f / "labels.npy", mmap_mode="r")),
     ),
-    "mixture": (
-        "dense.zarr",
-        lambda f: dlatent.PPCAMixture(3, n_mixtures=2, n_init=1, **FEW).fit(data(f, "dense")),
-    ),
+    "mixture": ("dense.zarr", lambda f: dlatent.PPCAMixture(3, n_mixtures=2, n_init=1, **FEW).fit(data(f, "dense"))),
     "correspondence": ("dense.zarr", views),
     "relational": (
         "dense.zarr ring.zarr",

@@ -11,12 +11,7 @@ import scipy.sparse as sp
 
 from dlatent import PPCA, PlanError, RelationalPPCA, SupervisedPPCA
 from dlatent.passes import Resources
-from dlatent.solvers.costs import (
-    EXPECTED_PASSES,
-    EXPECTED_ROW_PASSES,
-    WORKER_BASE,
-    subspace,
-)
+from dlatent.solvers.costs import EXPECTED_PASSES, EXPECTED_ROW_PASSES, WORKER_BASE, subspace
 from dlatent.solvers.graph.costs import SPARSE_EXCHANGE_RATE, features_seconds
 from dlatent.solvers.mixture.solver import Mixtures
 from dlatent.solvers.plan import size

@@ -93,12 +93,7 @@ def test_workers_that_find_no_room_to_spill_are_named_and_go_on_when_there_is_le
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dlatent.engine.failures.PATIENCE", "2 s")
-    options = {
-        "memory_limit": "400MiB",
-        "local_directory": str(disk),
-        "dashboard_address": None,
-        "silence_logs": 50,
-    }
+    options = {"memory_limit": "400MiB", "local_directory": str(disk), "dashboard_address": None, "silence_logs": 50}
     with (
         dask.config.set({f"distributed.worker.memory.{kind}": part for kind, part in SPILLED.items()}),
         LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster,

@@ -81,11 +81,7 @@ def test_edges_by_number_find_the_rows_that_had_these_numbers(store, graph, tmp_
     np.testing.assert_array_equal(dense(open_graph(tmp_path / "edges.zarr")), CHAIN)
     source = open_data(store)
     opened = open_graph(
-        given,
-        samples=source.shape[0],
-        ids=source.labels.samples,
-        origin=source.labels.origin,
-        direction="undirected",
+        given, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin, direction="undirected"
     )
     np.testing.assert_array_equal(dense(opened), CHAIN)
 

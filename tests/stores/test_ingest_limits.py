@@ -136,10 +136,7 @@ def test_stores_that_announce_more_than_they_have(tmp_path):
 def test_positions_of_edges_beyond_belief(tmp_path):
     pd.DataFrame([[0, 1], [1, 2_000_000_000]]).to_csv(tmp_path / "a.csv", index=False, header=["from", "to"])
     np.savez(tmp_path / "a.npz", edges=np.array([[0, 1]]), X_shape=np.array([10**12, 3]))
-    for name, message in (
-        ("a.csv", "names position 2,000,000,000.*samples=2000000001"),
-        ("a.npz", "announces 1,000"),
-    ):
+    for name, message in (("a.csv", "names position 2,000,000,000.*samples=2000000001"), ("a.npz", "announces 1,000")):
         with pytest.raises(DataError, match=message):
             open_graph(tmp_path / name, direction="undirected")
         with pytest.raises(DataError, match=message):
@@ -153,8 +150,7 @@ def test_limits_are_positive(name):
 
 
 def test_absent_chunks_of_a_damaged_shape_are_found_at_once(tmp_path):
-    array = zarr.create_array(tmp_path / "a.zarr", shape=(12, 7), chunks=(5, 7), dtype="f8")
-    array[:] = 1
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((12, 7)), chunks=(5, 7))
     metadata = tmp_path / "a.zarr/zarr.json"
     metadata.write_text(json.dumps(json.loads(metadata.read_text()) | {"shape": [2**31, 7]}))
     with pytest.raises(StoreError, match=r"announces 429,496,730 chunks; it is damaged"):

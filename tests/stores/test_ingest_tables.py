@@ -115,12 +115,7 @@ def test_csv_that_is_no_table(tmp_path):
         ingest(tmp_path / "d.parquet", tmp_path / "a.zarr")
 
 
-ROW_NAMES = {
-    "r.csv": ',"a","b"\n',
-    "r.tsv": '"a","b"\n',
-    "pandas.csv.gz": ",a,b\n",
-    "table.csv": "a,b\n",
-}
+ROW_NAMES = {"r.csv": ',"a","b"\n', "r.tsv": '"a","b"\n', "pandas.csv.gz": ",a,b\n", "table.csv": "a,b\n"}
 
 
 @pytest.mark.parametrize("name", ROW_NAMES)

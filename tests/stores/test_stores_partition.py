@@ -61,9 +61,7 @@ def test_dense_blocks_are_whole_chunks_unless_those_are_far_too_large(
 
 
 @given(
-    counts=st.lists(st.integers(0, 30), min_size=1, max_size=80),
-    block=st.integers(1, 600),
-    piece=st.integers(1, 20),
+    counts=st.lists(st.integers(0, 30), min_size=1, max_size=80), block=st.integers(1, 600), piece=st.integers(1, 20)
 )
 def test_sparse_blocks_do_not_depend_on_how_indptr_is_read(counts: list[int], block: int, piece: int) -> None:
     indptr = np.concatenate([[0], np.cumsum(counts)])
