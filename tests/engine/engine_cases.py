@@ -207,7 +207,8 @@ def refuse_at(block, index):
 
 
 def rows_and_targets(block, _parameters):
-    return float(block.rows), block.targets.sum(axis=0), block.targets[:1] * block.start
+    marks = block.start * block.targets[0], block.start * block.weights[0]
+    return float(block.rows), block.targets.sum(axis=0), *marks
 
 
 def until(met, seconds=60):

@@ -234,13 +234,15 @@ def test_blocks_of_another_length_are_refused(engine_of):
         engine_of(source).run(Pass(gram, parameters()))
 
 
-def test_targets_come_with_their_rows(engine_of):
+def test_targets_and_weights_come_with_their_rows(engine_of):
     targets = np.random.default_rng(1).normal(size=(sum(SIZES), 2))
-    rows, total, marks = engine_of(drawn(SIZES), targets=targets).run(Pass(rows_and_targets, None))
+    source = replace(drawn(SIZES), weights=targets[:, 0] ** 2)
+    rows, total, *marks = engine_of(source, targets=targets).run(Pass(rows_and_targets, None))
     starts = np.concatenate([[0], np.cumsum(SIZES)[:-1]])
     assert rows == sum(SIZES)
     np.testing.assert_allclose(total, targets.sum(axis=0))
-    np.testing.assert_allclose(marks, (targets[starts] * starts[:, None]).sum(axis=0, keepdims=True))
+    for found, every in zip(marks, (targets, source.weights[:, None]), strict=True):
+        np.testing.assert_allclose(found, starts @ every[starts])
 
 
 def test_coded_targets_equal_the_array_they_stand_for(engine_of):
