@@ -242,10 +242,7 @@ def _left(rows: Array) -> Array:
     """The rest that a projection leaves of unit directions (b, D): without the combinations of which nothing but
     rounding is left, as happens where the basis spans nearly everything."""
     values, vectors = la.eigh(inner(rows.T, rows.T))
-    if values[0] > VANISHED:
-        return rows
-    used = values > VANISHED
-    return product(rows.T, vectors[:, used] / np.sqrt(values[used])).T
+    return rows if values[0] > VANISHED else product(rows.T, vectors[:, values > VANISHED]).T
 
 
 def _outside(directions: Array, basis: Array) -> bool:

@@ -47,14 +47,8 @@ def test_targets_of_a_view_are_those_of_the_joint_samples():
 
 def test_users_see_the_views_and_not_the_targets_among_them():
     assert fitted().view_names_ == ("a", "b")
-    for values in (
-        fitted().components_,
-        fitted().mean_,
-        fitted().noise_variance_,
-        fitted().at_floor_,
-        fitted().view_samples_,
-    ):
-        assert list(values) == ["a", "b"]
+    for name in ("components_", "mean_", "noise_variance_", "at_floor_", "view_samples_"):
+        assert list(getattr(fitted(), name)) == ["a", "b"]
     assert fitted().n_features_in_ == 11
     assert fitted().classes_.tolist() == ["no", "yes"]
     assert fitted().target_components_.shape == (2, 2)
@@ -95,6 +89,15 @@ def test_predictions_come_in_the_kind_of_the_data():
     np.testing.assert_array_equal(fitted().predictive_variance(["b", "a"]), both)
     assert (both < alone).all()
     assert fitted().predictive_variance("a", "b").shape == (5,)
+
+
+def test_the_variance_of_numbers_is_what_is_missed_of_other_samples():
+    every = simulate(600, (6, 5, 2), 2, noise=(0.3, 0.4, 0.3), random_state=3).stacked
+    views, targets = {"a": every[:, :6], "b": every[:, 6:11]}, every[:, 11:]
+    known = np.where(np.arange(600)[:, None] < 300, targets, np.nan)
+    model = CorrespondenceSupervisedPPCA(2).fit(views, known, correspondence="rows")
+    missed = ((model.predict(views, correspondence="rows") - targets)[300:] ** 2).mean(axis=0)
+    np.testing.assert_allclose(missed, model.predictive_variance(), rtol=0.2)
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression", "one output"])

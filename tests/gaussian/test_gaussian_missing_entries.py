@@ -161,7 +161,7 @@ def test_a_sketch_is_a_product_with_the_mean_filled_data():
     x, rng = rows(0.4), np.random.default_rng(2)
     shift, scale, directions = rng.standard_normal(D + L), rng.uniform(0.5, 2, D + L), rng.standard_normal((D + L, 3))
     filled = np.nan_to_num((x - shift) / scale)
-    for data in (x, observed_entries(x)):
+    for data in (x, observed_entries(x), sp.csr_array(x)):
         found = block_sketch(Block(0, 0, data), SketchRequest(directions, shift, scale))
         np.testing.assert_allclose(found, filled.T @ (filled @ directions), atol=1e-11)
 

@@ -15,6 +15,7 @@ from dlatent.gaussian.expectation import ExpectationRequest, block_expectation, 
 from dlatent.gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.gaussian.maximisation import em_step, maximise, slope
 from dlatent.gaussian.moments import (
+    CHUNK_ROWS,
     MomentRequest,
     Moments,
     block_mean,
@@ -81,6 +82,14 @@ def test_block_moments_are_the_direct_sums(data, labelled, kind):
         np.testing.assert_allclose(part.total, rows[:, :width].sum(axis=0), rtol=1e-12, atol=1e-12)
         expected = sum(np.outer(row, row) for row in rows[:, :width])
         np.testing.assert_allclose(part.gram, expected, rtol=1e-12, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_moments_of_more_rows_than_are_taken_at_once(kind):
+    x, y = np.split(np.random.default_rng(0).normal(size=(2 * CHUNK_ROWS + 9, 5)), [3], axis=1)
+    (part,) = block_moments(Block(0, 0, kind(x), y), MomentRequest(SHIFT[:3], ((0, 1),), False))
+    rows = np.hstack([x - SHIFT[:3], y])
+    np.testing.assert_allclose(part.gram, rows.T @ rows, rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

@@ -110,6 +110,16 @@ def em_step(model: DenseModel, rows: Array, sizes: Sequence[int]) -> DenseModel:
     return DenseModel(loadings, mean, np.repeat(variance, sizes))
 
 
+def naive_em(rows: Array, sizes: Sequence[int], k: int, iterations: int) -> DenseModel:
+    """Textbook EM from a random start."""
+    rng, scale = np.random.default_rng(0), np.nanstd(rows, axis=0)
+    loadings = rng.standard_normal((rows.shape[1], k)) * scale[:, None]
+    model = DenseModel(loadings, np.nanmean(rows, axis=0), 0.3 * scale**2)
+    for _ in range(iterations):
+        model = em_step(model, rows, sizes)
+    return model
+
+
 def _design(posterior: Gaussian) -> Array:
     k = len(posterior.mean)
     top = np.concatenate([posterior.mean, [1.0]])

@@ -117,22 +117,10 @@ def test_exact_means_pay_when_labels_are_selected_on_the_features():
     assert abs(np.mean(biased - truth)) > 5 * abs(np.mean(exact - truth))
 
 
-def naive_em(rows, sizes, k, iterations, seed=0):
-    """Textbook EM from dense conditionals of every sample."""
-    rng = np.random.default_rng(seed)
-    scale = np.nanstd(rows, axis=0)
-    model = oracles.DenseModel(
-        rng.standard_normal((rows.shape[1], k)) * scale[:, None], np.nanmean(rows, axis=0), 0.3 * scale**2
-    )
-    for _ in range(iterations):
-        model = oracles.em_step(model, rows, sizes)
-    return model
-
-
 def test_the_fit_ends_where_textbook_em_ends():
     data, labelled = semi(5, 0.5, n=25, sizes=(4, 1), k=1)
     fitted = fit(data, labelled, k=1)
-    model = naive_em(rows_of(data, labelled), (4, 1), 1, 150)
+    model = oracles.naive_em(rows_of(data, labelled), (4, 1), 1, 150)
     assert fitted.log_likelihood_ == pytest.approx(
         oracles.log_densities(model, rows_of(data, labelled)).sum(), rel=1e-7
     )

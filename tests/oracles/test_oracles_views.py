@@ -127,23 +127,12 @@ def test_em_over_data_is_em_over_moments():
         )
 
 
-def naive_em(rows, sizes, k, iterations):
-    rng = np.random.default_rng(0)
-    scale = np.nanstd(rows, axis=0)
-    model = oracles.DenseModel(
-        rng.standard_normal((rows.shape[1], k)) * scale[:, None], np.nanmean(rows, axis=0), 0.3 * scale**2
-    )
-    for _ in range(iterations):
-        model = oracles.em_step(model, rows, sizes)
-    return model
-
-
 def test_the_fit_ends_where_sample_by_sample_em_ends():
     sizes = (3, 2)
     data = simulate(25, sizes, 1, noise=(0.4, 0.5), random_state=8).stacked
     has = some_views(25, 2, random_state=9)
     rows = stacked_rows(data, sizes, has)
-    model = naive_em(rows, sizes, 1, 200)
+    model = oracles.naive_em(rows, sizes, 1, 200)
     best = CorrespondencePPCA(1, tol=1e-13).fit(split(data, sizes, has), correspondence=table_of(has))
     assert best.log_likelihood_ == pytest.approx(oracles.log_densities(model, rows).sum(), rel=1e-7)
     np.testing.assert_allclose(model_of(best).observed.covariance, model.observed.covariance, rtol=2e-3, atol=2e-3)

@@ -9,26 +9,7 @@ import pytest
 from test_solvers_planner import GIB, MIB, Host, problem
 
 from dlatent import PPCA, KernelPPCA, PlanError, SupervisedPPCA
-from dlatent.solvers.costs import EXPECTED_PASSES
 from tests.tasks import make_plan
-
-DUAL = {
-    "faces": (problem(400, 1024, in_memory=True), "gram"),
-    "expression": (problem(200, 20_000, itemsize=4), "gram"),
-    "images": (problem(800, 50_000, itemsize=4), "krylov"),
-    "many wide rows": (problem(20_000, 50_000), "krylov"),
-    "text": (problem(18_000, 26_000, nnz=2_000_000), "krylov"),
-    "nearly square": (problem(290, 300, k=2), "covariance"),
-}
-
-
-@pytest.mark.parametrize("name", DUAL)
-def test_the_dual_is_taken_where_it_is_cheaper(name):
-    given, solver = DUAL[name]
-    plan = make_plan(given, Host())
-    assert plan.solver == solver
-    assert ("estimated cost" in plan.reason) or plan.reason.count("does not fit") == 2
-    assert plan.passes == {"gram": 2, "covariance": 1, "krylov": EXPECTED_PASSES}[solver]
 
 
 def test_the_dual_needs_fewer_samples_than_features():

@@ -44,6 +44,10 @@ CHOICES = {
     "text with labels": (problem(18_000, 26_000, nnz=2_000_000, targets=19, patterns=2), "krylov"),
     "RCV1": (problem(800_000, 47_000, nnz=60_000_000, targets=50, patterns=2), "krylov"),
     "8 GB of 1,024 features": (problem(2_000_000, 1024, itemsize=4), "covariance"),
+    "faces": (problem(400, 1024, in_memory=True), "gram"),
+    "expression": (problem(200, 20_000, itemsize=4), "gram"),
+    "wide images": (problem(800, 50_000, itemsize=4), "krylov"),
+    "nearly square": (problem(290, 300, k=2), "covariance"),
     "a toy": (problem(150, 4, k=2), "covariance"),
 }
 
