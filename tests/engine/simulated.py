@@ -32,15 +32,16 @@ from dlatent.testing import DriverDied, SimulatedCluster
 from tests.fits import FITS, bits
 
 BLOCKS = (4, 9)
-FEW = 60
+FEW = 25
 RUNS = {
-    "covariance": 28_000,
-    "gram": 18_000,
-    "em": 18_000,
-    "krylov": 10_000,
-    "krylov, sparse": 10_000,
-    "landmarks": 9_000,
-    **dict.fromkeys(("error bars", "relational", "kernel", "embedding"), 2_000),
+    "weights": 36_000,
+    "covariance": 30_000,
+    "em": 24_000,
+    "krylov, sparse": 4_000,
+    "gram": 3_000,
+    "relational, precision": 2_000,
+    **dict.fromkeys(("krylov", "landmarks"), 1_000),
+    **dict.fromkeys(("error bars", "relational", "kernel"), 300),
 }
 """How many fits of a kind there are, the more the shorter they take; `FEW` of the others."""
 
