@@ -113,7 +113,7 @@ planted: $(DEV_READY)
 # MUTANTS='dlatent.gaussian.views*' for one module, '*7' for a tenth of all.
 mutants: $(DEV_READY)
 	@echo "==> Mutants that the tests must kill"
-	OPENBLAS_NUM_THREADS=1 $(VENV)/bin/mutmut run --max-children $(TEST_PROCESSES) $(MUTANTS)
+	OPENBLAS_NUM_THREADS=1 $(VENV)/bin/mutmut run --max-children $(TEST_PROCESSES) $(foreach name,$(MUTANTS),'$(name)')
 	$(VENV)/bin/mutmut results
 
 check: $(DEV_READY)
