@@ -67,9 +67,7 @@ FITS: dict[str, Fit] = {
     "gram, labels": lambda cut=whole, **more: SupervisedPPCA(2, solver="gram").fit(cut(WIDE[:20]), LABELS[:20], **more),
     "em": lambda cut=whole, **more: PPCA(2, solver="em", max_iter=20).fit(cut(X), **more),
     "missing": lambda cut=whole, **more: PPCA(2, missing="nan").fit(cut(HOLES), **more),
-    "missing, sparse": lambda cut=whole, **more: PPCA(2, missing="unstored").fit(
-        cut(observed_entries(HOLES)), **more
-    ),
+    "missing, sparse": lambda cut=whole, **more: PPCA(2, missing="unstored").fit(cut(observed_entries(HOLES)), **more),
     "levels": lambda cut=whole, **more: PPCA(2, missing="nan", row_effects=True).fit(cut(HOLES), **more),
     "error bars": lambda cut=whole, **more: PPCA(2).fit(
         cut(X), uncertainty=ERRORS, offset=ERRORS[:, 0], covariates=ERRORS[:, 1:3], **more
