@@ -137,6 +137,14 @@ def test_error_bars_find_what_noisy_entries_hide(kind: Any) -> None:
     assert 0.87 < inside.mean() < 0.93
 
 
+def test_a_fit_of_many_rows_begins_where_some_of_them_lead() -> None:
+    """From their principal axes alone it took six iterations."""
+    rng = np.random.default_rng(0)
+    bars = rng.uniform(0.3, 1.5, (45_000, 100))
+    x = rng.normal(size=(45_000, 2)) @ rng.normal(size=(2, 100)) + (0.5 + bars) * rng.normal(size=bars.shape)
+    assert PPCA(2).fit(x, uncertainty=bars).n_iter_ <= 5
+
+
 def test_error_bars_that_are_too_wide_are_told() -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 8)) + 0.1 * rng.normal(size=(200, 8))
