@@ -19,7 +19,7 @@ from dlatent import (
     RelationalSupervisedPPCA,
     SupervisedPPCA,
 )
-from dlatent.gaussian.head import LabelledRows, feature_metric, output_head
+from dlatent.gaussian.head import LabelledRows, feature_metric, joined, output_head
 from dlatent.gaussian.stack import ClassSpaces, class_head
 from tests.fitted import encoding_of, head_of, parameters_of, specification_of
 from tests.simulators import simulate
@@ -88,6 +88,21 @@ def test_the_head_is_that_of_the_scores_of_the_labelled_rows(name, targets):
         variance = model.predict(x, return_variance=True)[1]
         expected = [head.variance(own)[0] for own in covariance]
         np.testing.assert_allclose(np.broadcast_to(variance.ravel(), 150), expected, rtol=1e-6)
+
+
+def test_labelled_rows_of_blocks_are_joined_in_order():
+    rng = np.random.default_rng(0)
+    one, other = (
+        LabelledRows(rng.normal(size=(n, 2)), rng.normal(size=(n, 1)), n * np.eye(2), float(n), rng.normal(size=(n, 4)))
+        for n in (3, 2)
+    )
+    found = joined(joined(None, one), joined(other, None))
+    for name in ("scores", "targets", "features"):
+        stacked = np.vstack([getattr(one, name), getattr(other, name)])
+        np.testing.assert_array_equal(getattr(found, name), stacked)
+    np.testing.assert_array_equal(found.covariance, 5.0 * np.eye(2))
+    assert found.sums == 5.0
+    assert joined(one._replace(features=None), other._replace(features=None)).features is None
 
 
 def test_views_that_a_labelled_row_has_count():

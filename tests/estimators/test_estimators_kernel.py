@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -97,7 +98,8 @@ def _small_only(toarray):
 def test_a_given_kernel_is_that_of_its_rows(solver):
     named = KernelSupervisedPPCA(2, gamma=0.1, tol=1e-13).fit(X, PARTLY)
     squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
-    given = KernelSupervisedPPCA(2, kernel="precomputed", solver=solver, tol=1e-13).fit(np.exp(-0.1 * squares), PARTLY)
+    kernel = da.from_array(np.exp(-0.1 * squares), chunks=(25, 60))
+    given = KernelSupervisedPPCA(2, kernel="precomputed", solver=solver, tol=1e-13).fit(kernel, PARTLY)
     rows = np.exp(-0.1 * ((NEW[:, None] - X[None]) ** 2).sum(axis=2))
     np.testing.assert_allclose(given.transform(rows), named.transform(NEW), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(given.predict(rows), named.predict(NEW), rtol=1e-5, atol=1e-6)
@@ -109,7 +111,7 @@ def test_a_given_kernel_that_is_none_is_refused():
     kernel = np.exp(-0.1 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
     crooked = kernel.copy()
     crooked[3, 8] += 0.5
-    with pytest.raises(DataError, match="not symmetric"):
+    with pytest.raises(DataError, match=r"not symmetric \(seen at row [38]:"):
         KernelPPCA(2, kernel="precomputed").fit(crooked)
     with pytest.raises(DataError, match="not positive semi-definite"):
         KernelPPCA(2, kernel="precomputed").fit(kernel - 0.5 * np.eye(60))

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
-from dlatent.gaussian.view_heads import RATIOS, RowsSVD, left_out_ridge
+from dlatent.gaussian.view_heads import RATIOS, RowsSVD, ViewHead, joined, left_out_ridge
 from tests.simulators import simulate
 
 RNG = np.random.default_rng(3)
@@ -57,6 +57,28 @@ def test_what_is_missed_is_what_regressions_miss_without_the_row(shape, inside) 
     w, _ = regression(x, y, RATIOS[best] * n / (centred**2).sum())
     np.testing.assert_allclose(found.left @ found.right, w @ onto, rtol=1e-8, atol=1e-10)
     assert sums[best] < 1.05 * min(sums)
+
+
+def test_rows_of_blocks_are_joined_in_order() -> None:
+    """Of two patterns; a block may have rows of none, of one, or of both."""
+    a, b, c = ((RNG.normal(size=(n, 2)), RNG.normal(size=(n, 3))) for n in (2, 1, 4))
+    found = None
+    for block in (None, (None, a), (b, None), None, (c, c), (None, None)):
+        found = joined(found, block)
+    assert found is not None
+    for rows, parts in zip(found, ((b, c), (a, c)), strict=True):
+        assert rows is not None
+        for view, stacked in enumerate(rows):
+            np.testing.assert_array_equal(stacked, np.vstack([part[view] for part in parts]))
+
+
+def test_a_regression_of_divided_features_is_told_in_units_of_the_data() -> None:
+    left, right, rows = RNG.normal(size=(4, 2)), RNG.normal(size=(2, 3)), RNG.normal(size=(5, 4))
+    given, other = RNG.uniform(0.1, 9.0, 4), RNG.uniform(0.1, 9.0, 3)
+    head = ViewHead(left, right, RNG.normal(size=3), RNG.uniform(1.0, 2.0, 3))
+    found = head.in_data_units(given, other)
+    np.testing.assert_allclose(found.outputs(rows * given), head.outputs(rows) * other, rtol=1e-12)
+    np.testing.assert_allclose(np.sqrt(found.variance), np.sqrt(head.variance) * other, rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::dlatent.MisfitWarning", "ignore::dlatent.NoiseFloorWarning")

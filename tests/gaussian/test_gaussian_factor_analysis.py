@@ -58,6 +58,14 @@ def test_the_second_derivatives_are_those_of_the_gradient():
     np.testing.assert_allclose(hessian(profile, at), numerical, atol=1e-8)
 
 
+def test_the_residual_is_what_the_best_loadings_leave_of_the_covariance():
+    x, noise = rows(), random_parameters().noise_variance
+    profile = Profile(moments_of(x), specified())
+    best = profile.solution(np.log(noise)).parameters.loadings
+    rest = np.cov(x.T, bias=True) - best @ best.T - np.diag(noise)
+    np.testing.assert_allclose(profile.residual(np.log(noise)), rest / np.sqrt(np.outer(noise, noise)), atol=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_maximum_has_no_gradient_and_is_not_below_that_of_others(seed):
     x = rows(seed=seed)

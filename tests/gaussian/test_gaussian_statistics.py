@@ -18,6 +18,7 @@ from dlatent.gaussian.moments import (
     CHUNK_ROWS,
     MomentRequest,
     Moments,
+    block_column_sums,
     block_mean,
     block_moments,
     centred,
@@ -120,6 +121,16 @@ def test_feature_sums_are_the_direct_sums(data, labelled, kind):
         assert part.samples == len(rows)
         np.testing.assert_allclose(part.total, rows[:, :width].sum(axis=0), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(part.energy, (rows[:, :width] ** 2).sum(axis=0), rtol=1e-12, atol=1e-12)
+
+
+def test_columns_far_from_zero_are_those_of_the_weighted_rows():
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal([0.0, 20.0, 3.0], 1.0, (50, 3)), rng.uniform(0.5, 2.0, 50)
+    found = block_column_sums(Block(0, 0, sp.csr_array(x), weights=weights), None)
+    np.testing.assert_allclose(found.samples, weights.sum())
+    np.testing.assert_allclose(found.total, weights @ x, rtol=1e-12)
+    np.testing.assert_allclose(found.squares, weights @ x**2, rtol=1e-12)
+    np.testing.assert_allclose(found.far, [0.0, np.average(x[:, 1], weights=weights), 0.0])
 
 
 def test_products_without_sums_hold_none(data, labelled):

@@ -155,6 +155,26 @@ def test_no_more_directions_are_found_than_are_left(left):
     np.testing.assert_allclose(fresh.T @ fresh, np.eye(left), atol=1e-13)
 
 
+@pytest.mark.parametrize("power", [-600, 600])
+@pytest.mark.parametrize("known", [False, True], ids=["", "with what lies inside"])
+def test_directions_of_any_length_have_the_same_basis(power, known):
+    """Squares of such numbers are zero or infinite."""
+    rng = np.random.default_rng(0)
+    basis = orthonormal(rng.standard_normal((40, 4)))
+    candidates = rng.standard_normal((40, 3))
+    inside = basis.T @ candidates if known else None
+    expected = orthonormal(candidates, basis, inside)
+    inside = None if inside is None else np.ldexp(inside, power)
+    np.testing.assert_allclose(orthonormal(np.ldexp(candidates, power), basis, inside), expected, atol=1e-14)
+
+
+def test_a_short_direction_is_not_lost_beside_long_ones():
+    rng = np.random.default_rng(0)
+    candidates = rng.standard_normal((40, 3)) * [1e-9, 1.0, 1e9]
+    found = orthonormal(candidates)
+    np.testing.assert_allclose(found @ (found.T @ candidates), candidates, rtol=1e-6, atol=1e-24)
+
+
 @pytest.mark.parametrize("width", [1, 32, 33, 50])
 @pytest.mark.parametrize("numbers", [1, 30 * 16, 10**6], ids=["one column", "sixteen columns", "all columns"])
 def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width, numbers, monkeypatch):

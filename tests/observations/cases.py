@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.stats as st
 
 from dlatent.arrays import Array
 
@@ -38,3 +39,24 @@ def case(name: str, samples: int, width: int, k: int = 2, seed: int = 0) -> Case
 def drawn(name: str, samples: int, width: int) -> Array:
     """The entries alone."""
     return case(name, samples, width).entries
+
+
+def distribution(name: str, eta: Any, noise: Any, shape: Any) -> Any:
+    """That of entries with the predictor η, by SciPy."""
+    match name:
+        case "normal":
+            return st.norm(eta, np.sqrt(noise))
+        case "student":
+            return st.t(shape, loc=eta, scale=np.sqrt(noise))
+        case "poisson":
+            return st.poisson(np.exp(eta))
+        case "bernoulli":
+            return st.bernoulli(1.0 / (1.0 + np.exp(-eta)))
+        case _:
+            return st.nbinom(shape, shape / (shape + np.exp(eta)))
+
+
+def log_density(name: str, x: Any, *about: Any) -> Any:
+    """log p(x | η)."""
+    found = distribution(name, *about)
+    return found.logpdf(x) if name in ("normal", "student") else found.logpmf(x)

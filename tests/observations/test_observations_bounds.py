@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 from scipy.integrate import quad
 
-from dlatent.arrays import Array
-from dlatent.gaussian.specification import Parameters
+from dlatent.arrays import Array, Block
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.observations import OBSERVATION_MODELS
+from dlatent.observations.poisson import FAR
 from dlatent.observations.posterior import Own
+from dlatent.observations.statistics import ObservationRequest, Values, block_observations, observation_slope
 from dlatent.observations.tilted import tilted, tilted_bound
+from tests.observations.cases import drawn, log_density
+from tests.oracles import dense as oracles
 
 NAMES = ["student", "poisson", "bernoulli", "negative_binomial"]
 """Those whose entries are independent given z."""
@@ -24,20 +28,6 @@ variances = some.floats(0.0, 4.0)
 
 def own_of(name: str) -> Own:
     return Own(np.array([0.7]), SHAPES.get(name))
-
-
-def log_p(name: str, x: float, eta: float) -> float:
-    """The definition, by SciPy."""
-    match name:
-        case "student":
-            return float(st.t.logpdf(x, 3.0, loc=eta, scale=np.sqrt(0.7)))
-        case "poisson":
-            return float(st.poisson.logpmf(x, np.exp(eta)))
-        case "bernoulli":
-            return float(st.bernoulli.logpmf(x, 1.0 / (1.0 + np.exp(-eta))))
-        case _:
-            mean = np.exp(eta)
-            return float(st.nbinom.logpmf(x, 2.5, 2.5 / (2.5 + mean)))
 
 
 def entry(name: str, seed: int) -> float:
@@ -59,10 +49,11 @@ def bound(name: str, x: float, e: float, v: float) -> tuple[float, float, float]
 def test_the_bound_is_below_the_expected_log_likelihood(name: str, e: float, v: float, seed: int) -> None:
     """That of counts of Poisson is exact; without variance all are."""
     x = entry(name, seed)
-    root = np.sqrt(v)
-    expected = log_p(name, x, e)
+    root, about = np.sqrt(v), (0.7, SHAPES.get(name, [0.0])[0])
+    expected = log_density(name, x, e, *about)
     if root > 1e-3:
-        expected = quad(lambda t: st.norm.pdf(t) * log_p(name, x, e + root * t), -12.0, 12.0, limit=400)[0]
+        nodes = lambda t: st.norm.pdf(t) * log_density(name, x, e + root * t, *about)  # noqa: E731
+        expected = quad(nodes, -12.0, 12.0, limit=400)[0]
     value = bound(name, x, e, v)[0]
     assert value <= expected + 1e-6 * (1.0 + abs(expected))
     if name == "poisson" or v == 0.0:
@@ -79,6 +70,76 @@ def test_slope_and_precision_are_derivatives_of_the_bound(name: str, e: float, v
     np.testing.assert_allclose(slope, by_mean, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(precision, -2.0 * by_variance, rtol=1e-5, atol=1e-5)
     assert precision >= 0.0
+
+
+@given(e=some.floats(-2.0, 30.0), v=some.floats(0.0, 4.0))
+def test_from_far_away_the_bound_of_counts_leads_back_along_its_tangent(e: float, v: float) -> None:
+    """Where exp would leave the range of numbers the slope stays; the bound has no step there."""
+    value, slope, _ = bound("poisson", 3.0, FAR + e, v)
+    left = FAR - 0.5 * v
+    edge, at_edge, _ = bound("poisson", 3.0, left, v)
+    if FAR + e > left:
+        np.testing.assert_allclose(slope, at_edge, rtol=1e-12)
+        np.testing.assert_allclose(value, edge + slope * (FAR + e - left), rtol=1e-12)
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["one noise", "a noise for each feature"])
+@pytest.mark.parametrize("name", OBSERVATION_MODELS)
+def test_the_slope_is_that_of_the_bound(name: str, each: bool) -> None:
+    """By differences; the best q(z) of other parameters is another one, which changes nothing (envelope theorem)."""
+    rng, (n, d, k) = np.random.default_rng(3), (12, 4, 2)
+    model, specification = OBSERVATION_MODELS[name], Specification((View("x", d, shared=not each),), ((0,),), k)
+    noise = rng.uniform(0.4, 2.0, d if each else 1)
+    shape = model.first_shape(d)
+    point = Parameters(
+        0.7 * rng.normal(size=(d, k)),
+        0.3 * rng.normal(size=d),
+        noise,
+        shape=shape,
+        effects=0.3 * rng.normal(size=(d, 1)),
+    )
+    beside = [("covariates", 1), ("offset", 1)]
+    parts = [drawn(name, n, d), rng.normal(size=(n, 1)), 0.3 * rng.normal(size=(n, 1))]
+    if name == "normal":
+        beside.append(("uncertainty", d))
+        parts.append(rng.uniform(0.1, 1.0, (n, d)))
+    parts[0][rng.random((n, d)) < 0.2] = np.nan
+    block, values = Block(0, 0, np.hstack(parts)), Values("nan", tuple(beside))
+
+    def sums(at: Parameters):
+        return block_observations(block, ObservationRequest(model, at, specification, values, np.zeros(d), np.ones(d)))
+
+    numerical = oracles.numerical_gradient(
+        lambda v: sums(point.unflatten(v)).entries.log_likelihood, point.flatten(), step=1e-4
+    )
+    found = observation_slope(model, sums(point), point, specification)
+    if model.noise:
+        np.testing.assert_allclose(found, numerical, rtol=1e-5, atol=1e-5)
+    else:  # what has no noise does not move it
+        at = d * (k + 2)
+        np.testing.assert_allclose(
+            np.delete(found, slice(at, at + len(noise))),
+            np.delete(numerical, slice(at, at + len(noise))),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
+
+def test_a_heavy_tail_may_have_no_variance() -> None:
+    """That of t exists for more than two degrees of freedom."""
+    at, student = np.ones((1, 1)), OBSERVATION_MODELS["student"]
+    for freedom in (1.0, 2.0):
+        assert student.variance(at, at, Own(np.ones(1), np.array([freedom])))[0, 0] == np.inf
+
+
+@given(seed=some.integers(0, 99))
+def test_a_robust_start_does_not_know_up_from_down(seed: int) -> None:
+    x = st.t(1.5).rvs((31, 4), random_state=seed)
+    rows, middle = OBSERVATION_MODELS["student"].working(x, np.zeros(4), np.zeros((31, 1)))
+    mirrored, other = OBSERVATION_MODELS["student"].working(-x, np.zeros(4), np.zeros((31, 1)))
+    np.testing.assert_array_equal(mirrored, -rows)
+    np.testing.assert_array_equal(other, -middle)
+    assert np.abs(rows).max() < np.abs(x - middle).max()
 
 
 @given(m=some.floats(-30.0, 30.0), v=some.floats(0.0, 50.0), a=some.floats(0.0, 1.0))

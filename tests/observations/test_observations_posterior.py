@@ -9,30 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 from scipy.special import logsumexp
 
-from dlatent.arrays import Array
 from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.observations import OBSERVATION_MODELS
 from dlatent.observations.posterior import Own
 from dlatent.observations.statistics import Values
-from tests.observations.cases import drawn
+from tests.observations.cases import drawn, log_density
 
 GAPS = {"student": 0.06, "poisson": 0.006, "bernoulli": 0.022, "negative_binomial": 0.006}
 """Nats an entry that the bound may be below the evidence, with the best parameters or near them."""
 GRID = np.linspace(-9.0, 9.0, 6001)
-
-
-def density(name: str, x: Array, eta: Array, own: Own) -> Array:
-    """log p(x | η) of entries, by SciPy."""
-    match name:
-        case "student":
-            return np.asarray(st.t.logpdf(x, own.shape[0], loc=eta, scale=np.sqrt(own.noise)))  # type: ignore[index]
-        case "poisson":
-            return np.asarray(st.poisson.logpmf(x, np.exp(eta)))
-        case "bernoulli":
-            return np.asarray(st.bernoulli.logpmf(x, 1.0 / (1.0 + np.exp(-eta))))
-        case _:
-            size = own.shape
-            return np.asarray(st.nbinom.logpmf(x, size, size / (size + np.exp(eta))))  # type: ignore[operator]
 
 
 def parameters_of(name: str, width: int, k: int, seed: int) -> tuple[Parameters, Own]:
@@ -53,7 +38,7 @@ def test_the_bound_is_below_the_evidence_and_near_it(name: str, seed: int) -> No
     seen = (rng.random(x.shape) > 0.2).astype(float)
     about = model.expectation(x, seen, parameters, own)
     eta = GRID[:, None, None] * parameters.loadings[:, 0] + parameters.mean
-    each = (seen * density(name, x[None], eta, own)).sum(axis=2) + st.norm.logpdf(GRID)[:, None]
+    each = (seen * log_density(name, x[None], eta, own.noise, own.shape)).sum(axis=2) + st.norm.logpdf(GRID)[:, None]
     evidence = logsumexp(each, axis=0) + np.log(GRID[1] - GRID[0])
     gap = evidence - about.bound
     assert gap.min() > -1e-7

@@ -34,7 +34,7 @@ from dlatent.gaussian.specification import Parameters
 from dlatent.observations import OBSERVATION_MODELS
 from dlatent.observations.by_view import ByView
 from dlatent.observations.posterior import Own
-from tests.observations.cases import drawn
+from tests.observations.cases import distribution, drawn, log_density
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.DataWarning")
 Table = npt.NDArray[np.int64]
@@ -42,6 +42,8 @@ N, GENES, PROTEINS = 600, 30, 8
 KINDS = [CorrespondencePPCA, CorrespondenceFactorAnalysis]
 NAMES = ("normal", "student", "poisson", "bernoulli", "negative_binomial")
 GRID = np.linspace(-9.0, 9.0, 1501)
+SHAPES = {"student": 4.0, "negative_binomial": 5.0}
+"""Where the parameters of shape begin."""
 
 
 class Cells:
@@ -83,19 +85,21 @@ def of_all(width: int, seed: int) -> tuple[ByView, Parameters, Own]:
     return views, parameters, Own(noise, shape)
 
 
-def log_p(name: str, x: Array, eta: Array) -> Array:
-    """The definition, by SciPy, with the parameters of `of_all`."""
-    match name:
-        case "normal":
-            return np.asarray(st.norm.logpdf(x, eta, np.sqrt(0.4)))
-        case "student":
-            return np.asarray(st.t.logpdf(x, 4.0, loc=eta, scale=np.sqrt(0.4)))
-        case "poisson":
-            return np.asarray(st.poisson.logpmf(x, np.exp(eta)))
-        case "bernoulli":
-            return np.asarray(st.bernoulli.logpmf(x, 1.0 / (1.0 + np.exp(-eta))))
-        case _:
-            return np.asarray(st.nbinom.logpmf(x, 5.0, 5.0 / (5.0 + np.exp(eta))))
+@given(seed=some.integers(0, 99))
+def test_means_and_variances_are_those_of_entries_whose_predictors_are_normal(seed: int) -> None:
+    views, _, own = of_all(2, seed)
+    rng = np.random.default_rng(seed)
+    e, v = rng.normal(size=(4, 2 * len(NAMES))), rng.uniform(0.1, 0.5, (4, 2 * len(NAMES)))
+    weights = st.norm.pdf(GRID) * (GRID[1] - GRID[0])
+    mean, variance = views.mean(e, v), views.variance(e, v, own)
+    for at, name in enumerate(NAMES):
+        cells = np.s_[:, 2 * at : 2 * at + 2]
+        eta = e[cells][..., None] + np.sqrt(v[cells])[..., None] * GRID
+        inside, spread = distribution(name, eta, 0.4, SHAPES.get(name)).stats("mv")
+        expected = inside @ weights
+        np.testing.assert_allclose(mean[cells], expected, rtol=1e-6)
+        total = (spread + (inside - expected[..., None]) ** 2) @ weights
+        np.testing.assert_allclose(variance[cells], total, rtol=1e-6)
 
 
 @given(seed=some.integers(0, 99))
@@ -109,7 +113,9 @@ def test_the_bound_is_below_the_evidence_and_near_it(seed: int) -> None:
     each = np.tile(st.norm.logpdf(GRID)[:, None], 10)
     for at, name in enumerate(NAMES):
         some_of = slice(3 * at, 3 * at + 3)
-        each += (seen[:, some_of] * log_p(name, x[None, :, some_of], eta[:, :, some_of])).sum(axis=2)
+        each += (
+            seen[:, some_of] * log_density(name, x[None, :, some_of], eta[:, :, some_of], 0.4, SHAPES.get(name))
+        ).sum(axis=2)
     gap = logsumexp(each, axis=0) + np.log(GRID[1] - GRID[0]) - about.bound
     assert gap.min() > -1e-7
     assert gap.sum() / max(seen.sum(), 1.0) < 0.05
