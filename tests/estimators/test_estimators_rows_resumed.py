@@ -37,8 +37,6 @@ HOLES = np.where(rng.random(SMALL.shape) < 0.1, np.nan, SMALL)
 LONG = np.tile(SMALL, (20, 1)) + 0.1 * rng.normal(size=(4800, 24))
 """What is read in blocks of 100 rows."""
 
-pytestmark = pytest.mark.slow
-
 
 @cache
 def views() -> CorrespondencePPCA:
@@ -60,6 +58,7 @@ WRITERS = FirstUse(
     }
 )
 """Methods that write a store of rows, by name, each of a fitted model."""
+QUICK = ("scores", "a view")
 
 
 def rows(name: str) -> np.ndarray:
@@ -104,7 +103,9 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, writes: int, call: Callable[[
     return done
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in WRITERS if name not in QUICK)]
+)
 @pytest.mark.usefixtures("many_stages")
 def test_a_store_goes_on_behind_its_finished_stages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, out, write = stored(tmp_path / "x.zarr", rows(name)), tmp_path / "out.zarr", WRITERS[name]
