@@ -147,27 +147,6 @@ def test_memory_of_children_is_seen_from_outside() -> None:
     assert found["peak_driver_rss"] < 60 * MIB
 
 
-def test_proportional_sets_are_read_only_where_memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.processes.INTERVAL", 0.02)
-    script = "import time; time.sleep(0.8); b = b'x' * (60 * 2**20); time.sleep(0.8)"
-    with subprocess.Popen([sys.executable, "-c", script]) as process:
-        watch = MemoryWatch(process.pid)
-        process.wait()
-        found = watch.stop()
-    assert found["peak_tree_pss"] > 60 * MIB
-    assert found["proportional_samples"] < found["memory_samples"] / 2
-
-
-def test_proportional_sets_are_read_now_and_then_where_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.processes.INTERVAL", 0.02)
-    monkeypatch.setattr("benchmarks.processes.SELDOM", 0.1)
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.5)"]) as process:
-        watch = MemoryWatch(process.pid)
-        process.wait()
-        found = watch.stop()
-    assert found["proportional_samples"] >= 5
-
-
 def test_a_stopwatch_counts_the_processor_time_of_children() -> None:
     with Stopwatch() as watch:
         subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.4: pass"], check=True)

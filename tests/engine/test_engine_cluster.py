@@ -423,23 +423,10 @@ def test_progress_of_a_short_pass_comes_at_its_end(two_processes, monkeypatch, l
         assert engine.passes[-1].tasks == (2 if light else 2 + 1 + 1), "a join, and parameters, where all is heavy"
 
 
-def test_how_many_tasks_a_pass_has_depends_on_bytes_alone(two_processes, monkeypatch):
-    """Not on the time that the pass before it took."""
-    source = drawn(SIZES)
-    bytes_of_a_group = source.nbytes // 16
-    with connect(source, client=two_processes) as engine:
-        for pause in (0.0, 0.0, 0.12, 0.0):
-            assert same(engine.run(Pass(paused_gram, (parameters(), pause))), serial(source))
-        assert [record.tasks for record in engine.passes] == [1 + 2 + 1, 2, 2, 2]
-        monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 0)
-        assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
-        assert engine.passes[-1].tasks == 2 + 1, "a join of what is heavy for the driver"
-        monkeypatch.setattr("dlatent.engine.task_graph.BUNDLE_BYTES", 5 * bytes_of_a_group)
-        assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
-        assert engine.passes[-1].tasks >= 4 + 1, "not more bytes in a task"
-        monkeypatch.setattr("dlatent.engine.task_graph.BUNDLE_BYTES", 0)
-        assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
-        assert engine.passes[-1].tasks == 16 + 5
+def paused_gram(block, at):
+    weights, pause = at
+    time.sleep(pause)
+    return gram(block, weights)
 
 
 def test_all_shares_that_wait_to_be_given_up_are_counted(two_processes):
@@ -448,12 +435,6 @@ def test_all_shares_that_wait_to_be_given_up_are_counted(two_processes):
             statistic = engine.run(Pass(gram, parameters()))
             assert engine._executor._spent_bytes == shares * weight(statistic)
         assert engine.passes[-1].tasks == 2, "of two shares each; the first pass had one, as nothing was known of it"
-
-
-def paused_gram(block, at):
-    weights, pause = at
-    time.sleep(pause)
-    return gram(block, weights)
 
 
 def test_connect_takes_the_active_client_and_knows_its_memory():

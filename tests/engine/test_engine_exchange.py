@@ -257,16 +257,3 @@ def test_a_normalised_graph_has_the_same_bits_on_every_engine(client, delayed):
     with connect(drawn(SIZES, delayed=delayed), client=client, graph=graph) as engine:
         for _ in range(2):
             assert same(smoothed(engine), expected)
-
-
-@pytest.mark.parametrize("met", [[], [1, 4], [0, 2, 5, 6]], ids=["nobody", "of one piece", "of several"])
-def test_rows_that_are_not_met_are_not_brought_together(met, monkeypatch):
-    drawn_rows = sp.random_array((7, 5), density=0.6, rng=np.random.default_rng(0), format="csr")
-    graph = np.zeros((3, 7))
-    graph[1, met] = 2.0
-    graph[2, met[1:]] = 0.5
-    brought = []
-    monkeypatch.setattr(edges, "stacked", lambda rows: brought.extend(rows) or sp.csr_array(sp.vstack(rows)))
-    found = edges._met(sp.csr_array(graph), [drawn_rows[:2], drawn_rows[2:4], drawn_rows[4:]])
-    np.testing.assert_array_equal(found.toarray(), graph @ drawn_rows.toarray())
-    assert sum(rows.shape[0] for rows in brought) == len(met)

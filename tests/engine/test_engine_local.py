@@ -364,15 +364,6 @@ def test_at_most_two_blocks_are_in_memory():
     assert max(most) == 2  # one in use, one read ahead
 
 
-def test_passes_start_no_threads_once_a_thread_has_its_reader(monkeypatch):
-    started, start = [], threading.Thread.start
-    with connect(drawn(SIZES), cache_bytes=0, client="serial") as engine:
-        engine.run(Pass(gram, parameters()))
-        monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread.name) or start(thread))
-        engine.run(Pass(gram, parameters()))
-    assert started == []
-
-
 def test_a_failed_pass_leaves_nothing_that_still_reads(monkeypatch):
     monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", 1)
     reading = threading.Event()

@@ -112,25 +112,15 @@ def test_bytes_of_a_decoder_get_huge_pages() -> None:
     assert huge < small / 5, "all but the two ends of each 16 MiB"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
 @pytest.mark.parametrize(
     "given",
     [
         {"MALLOC_MMAP_THRESHOLD_": "65536"},
         {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "a lot"},
-        {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=65536"},
+        {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0:glibc.malloc.mmap_threshold=65536"},
     ],
 )
-def test_nothing_is_set_where_the_environment_has_other_thresholds(
-    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
-        monkeypatch.delenv(name, raising=False)
-    called: list[tuple[int, int]] = []
-    monkeypatch.setattr(machine, "_function", lambda name: lambda *values: called.append(values))
-    machine.keep_freed.__wrapped__()
-    assert [value for _, value in called] == [2 * machine.MOST_KEPT, machine.MOST_KEPT]
-    called.clear()
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    machine.keep_freed.__wrapped__()
-    assert not called
+def test_nothing_is_set_where_the_environment_has_other_thresholds(given: dict[str, str]) -> None:
+    before, kept = _run(FAULTS, NUMPY_MADVISE_HUGEPAGE="0", **given)
+    assert kept > before / 2

@@ -13,7 +13,6 @@ import xarray as xr
 from dlatent import PPCA, GraphPPCA, NotFittedError, load, plot
 from dlatent.errors import DataError
 from dlatent.solvers.graph import costs
-from dlatent.solvers.smoothing import selection as smoothing
 from tests.graphs import power_law_graph
 from tests.simulators import plain_features
 
@@ -156,24 +155,6 @@ def test_how_rows_are_cut_does_not_matter_to_the_choice(monkeypatch):
     few = GraphPPCA(2).fit(rows, graph=graph)
     xr.testing.assert_allclose(few.smoothing_scores_, whole, rtol=1e-9)
     assert few.n_passes_ == 1 + 5 * 5 + 1
-
-
-def test_statistics_of_the_choice_stay_within_their_bound(monkeypatch):
-    rows, graph, found = *topics(), list[int]()
-
-    def noted(of):
-        def fold(block, request):
-            made = of(block, request)
-            found.append(made[0].size)
-            return made
-
-        return fold
-
-    for name in ("fold_smoothed", "fold_scores"):
-        monkeypatch.setattr(smoothing, name, noted(getattr(smoothing, name)))
-    monkeypatch.setattr(costs, "COMPARED_NUMBERS", 6000)
-    GraphPPCA(25).fit(rows, graph=graph)
-    assert 3000 < max(found) <= 6000
 
 
 def test_a_chosen_smoothing_is_saved_told_and_drawn(tmp_path):

@@ -10,7 +10,6 @@ import xarray as xr
 from scipy.stats import multivariate_normal
 
 from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load
-from dlatent.engine import edges
 from dlatent.errors import DataError, PlanError
 from dlatent.operators import graph_precision
 from tests.graphs import power_law_graph
@@ -233,18 +232,6 @@ def test_em_of_samples_without_targets_can_begin_at_pca():
     model = RelationalSupervisedPPCA(2, solver="em", start="pca", start_noise=0.1, max_iter=5000).fit(X, y, graph=GRAPH)
     best = RelationalSupervisedPPCA(2).fit(X, y, graph=GRAPH)
     np.testing.assert_allclose(model.log_likelihood_, best.log_likelihood_, rtol=1e-6)
-
-
-def test_edges_are_cut_once_for_a_fit_of_data_in_memory(monkeypatch):
-    """And not again in every hop of every pass."""
-    random = np.random.default_rng(3)
-    X, graph = random.normal(size=(400, 12)), power_law_graph(400, 900, random_state=3)
-    cut = []
-    split = edges.split_columns
-    monkeypatch.setattr(edges, "split_columns", lambda rows, bounds: cut.append(bounds) or split(rows, bounds))
-    model = RelationalPPCA(2, solver="krylov").fit(X, graph=graph, client="serial")
-    assert len(cut) == len(cut[0]) - 1, "of each group"
-    assert model.n_passes_ > 1
 
 
 DELTA = sp.csr_array(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(60, 60)))

@@ -26,7 +26,7 @@ from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels, re
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.checked import CheckedStore, place_of
+from dlatent.stores.checked import place_of
 from dlatent.stores.chunked import process_local
 from dlatent.stores.nodes import open_node
 from dlatent.stores.sinks import RowSink, TileSink, open_tiles
@@ -231,25 +231,6 @@ def test_another_store_at_the_same_path_is_refused_in_another_process(tmp_path: 
     assert "but had " in said.stderr
     assert f"opened by process {os.getpid()} on " in said.stderr
     assert "mount the same store at the same path" in said.stderr
-
-
-def test_each_process_compares_the_metadata_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign(tmp_path / "x")
-    source = open_data(tmp_path / "x", block_bytes=1)
-    calls = []
-    compare = CheckedStore.compare
-
-    async def counted(self: CheckedStore, prototype: Any) -> None:
-        calls.append(self)
-        await compare(self, prototype)
-
-    monkeypatch.setattr(CheckedStore, "compare", counted)
-    loaded(pickle.loads(pickle.dumps(source)))
-    assert not calls  # this process opened it
-    monkeypatch.setattr("dlatent.stores.checked._known", set())
-    for block in source.blocks:
-        pickle.loads(pickle.dumps(block)).load()
-    assert 1 <= len(calls) <= 3  # the chunks of one block are read at the same time
 
 
 def test_stores_of_all_kinds_keep_their_names_and_travel(tmp_path: Path) -> None:
