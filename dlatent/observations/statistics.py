@@ -17,7 +17,7 @@ from dlatent.arrays import Array, Block, Features, add
 from dlatent.errors import DataError
 from dlatent.gaussian.maximisation import expanded
 from dlatent.gaussian.missing_entries.entries import Entries, EntrySums, block_entry_sums
-from dlatent.gaussian.missing_entries.observed import chunks, sampled
+from dlatent.gaussian.missing_entries.observed import chunks, cleared, ones, sampled
 from dlatent.gaussian.missing_entries.row_effects import (
     level_of,
     others,
@@ -82,9 +82,9 @@ class Values(NamedTuple):
             if name == "uncertainty":
                 known = values * values
                 if (unknown := np.isnan(known)).any():
-                    np.copyto(x, 0.0, where=unknown)
-                    seen *= ~unknown
-                    np.fmax(known, 0.0, out=known)
+                    there = ones(cleared(known, unknown))
+                    x *= there
+                    seen *= there
                 side = side._replace(known=known)
             elif name == "offset":
                 side = side._replace(offset=values)
@@ -118,10 +118,7 @@ class Values(NamedTuple):
             )
             return x, np.asarray(stored.toarray())
         x = np.array(features, dtype=np.float64)
-        seen = ~np.isnan(x) if self.missing == "nan" else np.ones(x.shape, dtype=bool)
-        if not seen.all():
-            np.copyto(x, 0.0, where=~seen)
-        return x, seen.astype(np.float64)
+        return x, ones(cleared(x, np.isnan(x))) if self.missing == "nan" else np.ones(x.shape)
 
 
 class ObservationRequest(NamedTuple):
@@ -162,12 +159,13 @@ def block_observations(block: Block, request: ObservationRequest) -> Observation
         np.zeros((size, width)), np.zeros((joint, width)), np.zeros(width), np.zeros(size), 0.0, np.zeros(k)
     )
     total = ObservationSums(zeros, np.zeros((3, width)), np.zeros((2, width)), 0.0)
+    unit = 1.0 / scale
     for at in row_chunks(block.features, joint - 1):
         x, seen, side = values.of(block.features[at])
         x -= shift
-        x /= scale
+        x *= unit
         x *= seen
-        side = side._replace(known=side.known / scale**2, offset=side.offset / scale)
+        side = side._replace(known=side.known * unit**2, offset=side.offset * unit)
         total = add(total, _statistics(model, x, seen, side, parameters, own))
     return total
 
