@@ -121,7 +121,6 @@ def test_pairs_are_told_what_a_regression_tells_and_few_pairs_more() -> None:
     assert ((model.reconstruct(few[alone, :30], "a", "b") - few[alone, 30:]) ** 2).mean() < plain
 
 
-@pytest.mark.slow
 def test_units_do_not_matter_to_factor_analysis() -> None:
     data = simulate(120, (5, 4), 2, noise=(0.4, 0.5), random_state=6).stacked
     scale = np.array([1e3, 1.0, 1e-2, 5.0, 1.0, 1.0, 1e4, 0.1, 2.0])

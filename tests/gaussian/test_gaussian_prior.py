@@ -14,6 +14,7 @@ from dlatent.gaussian.missing_entries.entries import EntryRequest, block_entries
 from dlatent.gaussian.missing_entries.patterns import PatternRequest, block_patterns, entries_of_patterns, few_buckets
 from dlatent.gaussian.missing_entries.prior import Means, Priors, shrunk_means
 from dlatent.gaussian.specification import Parameters, Specification, View
+from dlatent.operators.symmetric import unpacked
 from tests.law_examples import examples
 
 D, K = 6, 3
@@ -241,6 +242,13 @@ def test_a_component_is_worth_what_the_bound_loses_without_it(part):
     for k, worth in enumerate(prior.worth(statistics, p)):
         without = p.turned(np.delete(np.eye(K), k, axis=1))
         assert worth == pytest.approx(value(x, p, EACH) - value(x, without, EACH), rel=1e-9)
+
+
+def test_certainty_is_the_part_of_the_loadings_that_their_means_are():
+    p, seen = parameters_of(SHARED), np.array([3.0, 0.0, 9.0, 1.0, 0.0, 2.0])
+    kept, covariance = p.loadings[seen > 0], unpacked(p.loadings_covariance.T, K)[..., seen > 0]
+    energy = (kept**2).sum(axis=0)
+    np.testing.assert_allclose(prior.certainty(p, seen), energy / (energy + np.einsum("kkj->k", covariance)))
 
 
 def test_moments_of_masks_give_what_rows_give():
