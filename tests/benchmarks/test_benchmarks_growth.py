@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 from benchmarks.cases import growth, overhead, profile, scaling
 from benchmarks.cluster import cores, fitted
 from benchmarks.problems import LENGTH, PART, Problem, model_of, source_of, write
-from benchmarks.sampling import DATA, JOINS, READING, Sample, classified, start, stop
+from benchmarks.sampling import DATA, JOINS, READING, Sample, start, stop
 from benchmarks.stored import load
 from dlatent.engine.connect import connect
 
@@ -240,10 +238,6 @@ def test_samples_tell_tasks_from_the_driver(tmp_path: Path, problem: Problem, ro
         pytest.fail(f"no task or no driver in {samples}")
     assert all(sample.part.split(".")[0] in sample.line for sample in inside)
     assert all(seconds > 0 for seconds in samples.values())
-
-
-def test_a_stack_without_the_library_says_nothing() -> None:
-    assert classified(sys._current_frames()[threading.get_ident()]) is None
 
 
 def test_parts_of_a_profile_add_up() -> None:

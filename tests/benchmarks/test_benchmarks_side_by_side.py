@@ -82,14 +82,6 @@ def test_what_is_read_is_counted(folder: Path) -> None:
     assert source.bytes_read() == 10 * 12 * 8 + 400 * 3 * 8
 
 
-def test_the_second_big_store_is_what_its_title_says() -> None:
-    size, model = beyond_memory.SIZES["big"], beyond_memory.truth("big")
-    assert size.rows * size.features * 4 > 16e9
-    assert 2 * size.worker_limit < size.cap == 2 * 2**30
-    assert ((model.basis**2) @ model.variances + model.noise).mean() == pytest.approx(1.0)
-    assert 0 < beyond_memory.expected_angle(model, size.rows) < 0.02
-
-
 def test_the_gram_of_the_limit_is_that_of_the_rows() -> None:
     from dlatent.arrays import Block
 

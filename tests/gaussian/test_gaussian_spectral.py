@@ -9,7 +9,7 @@ from dlatent.gaussian import spectral
 from dlatent.gaussian.canonical import canonical, column_signs
 from dlatent.gaussian.maximisation import em_step
 from dlatent.gaussian.moments import Moments, PatternMoments
-from dlatent.gaussian.specification import Parameters
+from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.gaussian.spectral import Profile, complete, ppca
 from dlatent.solvers.ascent import accelerate
 from tests.oracles import dense as oracles
@@ -52,6 +52,17 @@ def test_profile_likelihood_is_the_likelihood_of_its_loadings(seed):
         assert value == pytest.approx(-solution.log_likelihood / 40, rel=1e-12)
         expected = oracles.numerical_gradient(lambda v: profile(v)[0], np.log(point), 1e-4)
         np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_of_given_noise_variances_the_loadings_are_the_best():
+    data = simulate(200, (5, 4), 2, noise=(0.5, 0.8), random_state=1).stacked
+    rows = data - data.mean(axis=0)
+    views = tuple(View(name, size, floor, fixed=True) for name, size, floor in (("a", 5, 0.4), ("b", 4, 0.9)))
+    (found,) = complete(moments_of(rows, views=2), Specification(views, ((0, 1),), 2))
+    np.testing.assert_allclose(found.parameters.noise_variance, [0.4, 0.9])
+    assert found.log_likelihood == pytest.approx(dense_value(found.parameters, rows, (5, 4)), rel=1e-10)
+    slope = oracles.score_vector(found.parameters, Specification(views, ((0, 1),), 2), rows)
+    np.testing.assert_allclose(slope[: 9 * 2], 0.0, atol=1e-8)
 
 
 def test_loadings_of_eigenvalues_below_one_vanish():
