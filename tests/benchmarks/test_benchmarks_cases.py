@@ -13,7 +13,6 @@ import zarr
 
 from benchmarks.__main__ import main
 from benchmarks.cases import ratings
-from benchmarks.cases.beyond_memory import expected_angle, truth
 from benchmarks.cases.exactness import closed_form, gaussian_log_likelihood
 from benchmarks.cases.faces import nearest_error, splits
 from benchmarks.cases.newsgroups import partly_labelled, pass_reaching
@@ -43,14 +42,6 @@ def test_drawn_rows_have_the_moments_of_their_model() -> None:
     np.testing.assert_allclose(np.cov(rows, rowvar=False), expected, atol=0.05)
     np.testing.assert_allclose(rows.mean(axis=0), np.arange(6.0), atol=0.02)
     np.testing.assert_array_equal(rows[:5], model.rows(200_000, (4, 0), "float64")[:5])
-
-
-def test_the_big_store_is_what_its_title_says() -> None:
-    model = truth()
-    spread = np.sqrt((model.basis**2) @ model.variances + model.noise)
-    assert model.mean.mean() / np.sqrt((spread**2).mean()) == pytest.approx(100.0, rel=0.02)
-    assert (spread**2).mean() == pytest.approx(1.0)
-    assert 0 < expected_angle(model, 2_000_000) < 0.02
 
 
 def test_counts_follow_zipf_and_topics() -> None:

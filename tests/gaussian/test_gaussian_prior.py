@@ -251,6 +251,17 @@ def test_certainty_is_the_part_of_the_loadings_that_their_means_are():
     np.testing.assert_allclose(prior.certainty(p, seen), energy / (energy + np.einsum("kkj->k", covariance)))
 
 
+def test_what_is_held_out_does_not_depend_on_how_rows_are_cut():
+    x = np.random.default_rng(0).normal(size=(9000, 4))
+    one = Specification((View("features", 4),), ((0,),), 1)
+    request = incomplete.HeldOutRequest(Parameters(x[:4, :1], x[4], np.ones(1)), one, incomplete.Hiding(0.2, 0))
+    whole, *parts = (
+        np.stack(incomplete.block_held_out(Block(0, at.start, x[at]), request))
+        for at in (slice(0, 9000), slice(0, 3001), slice(3001, 9000))
+    )
+    np.testing.assert_allclose(sum(parts), whole, rtol=1e-12)
+
+
 def test_moments_of_masks_give_what_rows_give():
     x = rows(0.0, n=60)
     x[:20, :3] = np.nan

@@ -188,8 +188,10 @@ def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width, nu
 
 
 def counted_words(rng, dtype):
-    """Documents of which each feature has four entries or more, one of them a stored zero."""
-    x = sp.random_array((60, 9), density=0.5, format="csr", rng=rng, dtype=np.float64).astype(dtype)
+    """Documents of which each feature has four entries or more, the last in a part of them, and one a stored zero."""
+    counts = sp.random_array((60, 9), density=0.5, rng=rng).toarray().astype(dtype)
+    counts[20:, -1] = 0.0
+    x = sp.csr_array(counts)
     x.data[3] = 0.0
     return x
 

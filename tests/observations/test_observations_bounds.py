@@ -128,8 +128,7 @@ def test_the_slope_is_that_of_the_bound(name: str, each: bool) -> None:
 def test_a_heavy_tail_may_have_no_variance() -> None:
     """That of t exists for more than two degrees of freedom."""
     at, student = np.ones((1, 1)), OBSERVATION_MODELS["student"]
-    for freedom in (1.0, 2.0):
-        assert student.variance(at, at, Own(np.ones(1), np.array([freedom])))[0, 0] == np.inf
+    assert student.variance(at, at, Own(np.ones(1), np.array([2.0])))[0, 0] == np.inf
 
 
 @given(seed=some.integers(0, 99))
