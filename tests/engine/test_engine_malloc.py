@@ -118,7 +118,7 @@ def test_bytes_of_a_decoder_get_huge_pages() -> None:
     [
         {"MALLOC_MMAP_THRESHOLD_": "65536"},
         {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "a lot"},
-        {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0:glibc.malloc.mmap_threshold=65536"},
+        {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=65536"},
     ],
 )
 def test_nothing_is_set_where_the_environment_has_other_thresholds(given: dict[str, str]) -> None:

@@ -98,8 +98,7 @@ def test_labelled_rows_of_blocks_are_joined_in_order():
     )
     found = joined(joined(None, one), joined(other, None))
     for name in ("scores", "targets", "features"):
-        stacked = np.vstack([getattr(one, name), getattr(other, name)])
-        np.testing.assert_array_equal(getattr(found, name), stacked)
+        np.testing.assert_array_equal(getattr(found, name), np.vstack([getattr(part, name) for part in (one, other)]))
     np.testing.assert_array_equal(found.covariance, 5.0 * np.eye(2))
     assert found.sums == 5.0
     assert joined(one._replace(features=None), other._replace(features=None)).features is None

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
-from dlatent.gaussian.view_heads import RATIOS, RowsSVD, ViewHead, joined, left_out_ridge
+from dlatent.gaussian.view_heads import RATIOS, RowsSVD, joined, left_out_ridge
 from tests.simulators import simulate
 
 RNG = np.random.default_rng(3)
@@ -68,15 +68,6 @@ def test_rows_of_blocks_are_joined_in_order() -> None:
     for rows, parts in zip(found or (), ((b, c), (a, c)), strict=True):
         for view, stacked in enumerate(rows):
             np.testing.assert_array_equal(stacked, np.vstack([part[view] for part in parts]))
-
-
-def test_a_regression_of_divided_features_is_told_in_units_of_the_data() -> None:
-    left, right, rows = RNG.normal(size=(4, 2)), RNG.normal(size=(2, 3)), RNG.normal(size=(5, 4))
-    given, other = RNG.uniform(0.1, 9.0, 4), RNG.uniform(0.1, 9.0, 3)
-    head = ViewHead(left, right, RNG.normal(size=3), RNG.uniform(1.0, 2.0, 3))
-    found = head.in_data_units(given, other)
-    np.testing.assert_allclose(found.outputs(rows * given), head.outputs(rows) * other, rtol=1e-12)
-    np.testing.assert_allclose(np.sqrt(found.variance), np.sqrt(head.variance) * other, rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::dlatent.MisfitWarning", "ignore::dlatent.NoiseFloorWarning")

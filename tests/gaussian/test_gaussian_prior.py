@@ -255,10 +255,8 @@ def test_what_is_held_out_does_not_depend_on_how_rows_are_cut():
     x = np.random.default_rng(0).normal(size=(9000, 4))
     one = Specification((View("features", 4),), ((0,),), 1)
     request = incomplete.HeldOutRequest(Parameters(x[:4, :1], x[4], np.ones(1)), one, incomplete.Hiding(0.2, 0))
-    whole, *parts = (
-        np.stack(incomplete.block_held_out(Block(0, at.start, x[at]), request))
-        for at in (slice(0, 9000), slice(0, 3001), slice(3001, 9000))
-    )
+    cuts = (slice(0, 9000), slice(0, 3001), slice(3001, 9000))
+    whole, *parts = (np.stack(incomplete.block_held_out(Block(0, at.start, x[at]), request)) for at in cuts)
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-12)
 
 

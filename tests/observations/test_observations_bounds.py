@@ -72,15 +72,14 @@ def test_slope_and_precision_are_derivatives_of_the_bound(name: str, e: float, v
     assert precision >= 0.0
 
 
-@given(e=some.floats(-2.0, 30.0), v=some.floats(0.0, 4.0))
+@given(e=some.floats(0.0, 30.0), v=some.floats(0.0, 4.0))
 def test_from_far_away_the_bound_of_counts_leads_back_along_its_tangent(e: float, v: float) -> None:
     """Where exp would leave the range of numbers the slope stays; the bound has no step there."""
     value, slope, _ = bound("poisson", 3.0, FAR + e, v)
     left = FAR - 0.5 * v
     edge, at_edge, _ = bound("poisson", 3.0, left, v)
-    if FAR + e > left:
-        np.testing.assert_allclose(slope, at_edge, rtol=1e-12)
-        np.testing.assert_allclose(value, edge + slope * (FAR + e - left), rtol=1e-12)
+    np.testing.assert_allclose(slope, at_edge, rtol=1e-12)
+    np.testing.assert_allclose(value, edge + slope * (FAR + e - left), rtol=1e-12)
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["one noise", "a noise for each feature"])
@@ -123,12 +122,6 @@ def test_the_slope_is_that_of_the_bound(name: str, each: bool) -> None:
             rtol=1e-5,
             atol=1e-5,
         )
-
-
-def test_a_heavy_tail_may_have_no_variance() -> None:
-    """That of t exists for more than two degrees of freedom."""
-    at, student = np.ones((1, 1)), OBSERVATION_MODELS["student"]
-    assert student.variance(at, at, Own(np.ones(1), np.array([2.0])))[0, 0] == np.inf
 
 
 @given(seed=some.integers(0, 99))

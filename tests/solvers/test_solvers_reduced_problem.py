@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import scipy.optimize as opt
@@ -78,14 +80,29 @@ def two_views(seed, sizes=(4, 5), latent=3, noise=0.3):
     return rows, [both[0][:100], both[1][60:]], np.column_stack([np.arange(60, 100), np.arange(40)])
 
 
+@pytest.fixture
+def steps():
+    """The sizes of the views at each step that a search evaluates, as Python's profiler sees it."""
+    found, watched = [], {reduced_problem.em_step.__code__, ascent.likelihood.__code__}
+
+    def watch(frame, event, _):
+        if event == "call" and frame.f_code in watched:
+            found.append(frame.f_locals["specification"].sizes)
+
+    sys.setprofile(watch)
+    yield found
+    sys.setprofile(None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [4, 5])
 @pytest.mark.parametrize("seed", range(4))
-def test_where_components_reach_a_views_features_the_search_ends_at_the_best(seed, k):
+def test_where_components_reach_a_views_features_the_search_is_short_and_ends_at_the_best(seed, k, steps):
     """EM creeps there: it took up to 30,000 steps, and found less (seed 0, K = 5: −968.438, best −968.376)."""
     rows, views, pairs = two_views(seed)
     # At a floor of rounding the covariances that the random starts invert would be singular.
     fitted = CorrespondencePPCA(k, noise_floor=1e-6).fit(views, correspondence=pairs, client="serial")
+    assert 0 < len(steps) < 3000
     floors = specification_of(fitted).floors
     assert fitted.log_likelihood_ >= best_of_random_starts(rows, (4, 5), k, floors) - 1e-5
     assert fitted.converged_
@@ -94,20 +111,21 @@ def test_where_components_reach_a_views_features_the_search_ends_at_the_best(see
 @pytest.mark.parametrize(
     ("seed", "labelled", "outputs", "k"), [(0, 8, 2, 3), (1, 12, 5, 4), (2, 40, 1, 6), (3, 20, 3, 7), (4, 60, 6, 5)]
 )
-def test_few_labels_end_at_the_best_of_random_starts(seed, labelled, outputs, k):
+def test_few_labels_end_at_the_best_of_random_starts(seed, labelled, outputs, k, steps):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(120, 4))
     x = z @ rng.normal(size=(4, 8)) + 0.5 * rng.normal(size=(120, 8))
     y = z @ rng.normal(size=(4, outputs)) + 0.3 * rng.normal(size=(120, outputs))
     y[labelled:] = np.nan
     fitted = SupervisedPPCA(k).fit(x, y, client="serial")
+    assert 0 < len(steps) < 6000
     rows = np.hstack([x, encoding_of(fitted).encode(y, 120)])
     best = best_of_random_starts(rows, specification_of(fitted).sizes, k, specification_of(fitted).floors)
     assert fitted.log_likelihood_ >= best - 1e-5
 
 
 @pytest.mark.parametrize(("rank", "seed"), [(5, 1), (6, 1), (7, 1), (8, 1)])
-def test_where_no_noise_is_left_the_search_ends_at_rounding(rank, seed):
+def test_where_no_noise_is_left_the_search_ends_at_rounding(rank, seed, steps):
     """Features of rank K or less: rounding is above the tolerance, and EM went on for up to 13,244 steps."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(150, rank))
@@ -115,17 +133,19 @@ def test_where_no_noise_is_left_the_search_ends_at_rounding(rank, seed):
     y[20:] = np.nan
     with pytest.warns(NoiseFloorWarning):
         fitted = SupervisedPPCA(8).fit(x, y, client="serial")
+    assert 0 < len(steps) < 450
     assert fitted.converged_
 
 
-def test_features_of_few_directions_are_searched_in_these():
-    """Of 30 features all but 6 axes are noise at its floor."""
+def test_features_of_few_directions_are_searched_in_these(steps):
+    """A step in 6 axes in the place of 30 features, of which the others are noise at its floor; the same parameters."""
     rng = np.random.default_rng(3)
     z = rng.normal(size=(150, 6))
     x, y = z @ rng.normal(size=(6, 30)), z[:, :2] + 0.3 * rng.normal(size=(150, 2))
     y[40:] = np.nan
     with pytest.warns(NoiseFloorWarning):
         fitted = SupervisedPPCA(8, noise_floor=1e-6).fit(x, y, client="serial")
+    assert set(steps) == {(6, 2)}
     rows = np.hstack([x, encoding_of(fitted).encode(y, 150)])
     dense = oracles.log_densities(oracles.dense(parameters_of(fitted), (30, 2)), rows).sum()
     assert fitted.log_likelihood_ == pytest.approx(dense, rel=1e-9)
