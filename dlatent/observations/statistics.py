@@ -17,7 +17,7 @@ from dlatent.arrays import Array, Block, Features, add
 from dlatent.errors import DataError
 from dlatent.gaussian.maximisation import expanded
 from dlatent.gaussian.missing_entries.entries import Entries, EntrySums, block_entry_sums
-from dlatent.gaussian.missing_entries.observed import chunks, cleared, ones, sampled
+from dlatent.gaussian.missing_entries.observed import cleared, ones, sampled
 from dlatent.gaussian.missing_entries.row_effects import (
     level_of,
     others,
@@ -288,7 +288,7 @@ def block_first_sums(block: Block, request: FirstRequest) -> EntrySums:
         check_features(replace(block, features=features), refuse_zero_rows=refuse_zero_rows)
     require_allowed(model, features, block.start)
     total: EntrySums | None = None
-    for at in chunks(block.features, 1):
+    for at in row_chunks(block.features, 1):
         x, seen, _ = values.of(block.features[at])
         rows = Block(block.index, block.start + at.start, np.where(seen > 0.0, x, np.nan))
         total = add(total, block_entry_sums(rows, shift))

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from scipy.special import logsumexp
 
+from dlatent.arrays import Block
 from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.observations import OBSERVATION_MODELS
 from dlatent.observations.posterior import Own
-from dlatent.observations.statistics import Values
+from dlatent.observations.statistics import FirstRequest, Values, block_first_sums
+from tests.memory import taking_at_most
 from tests.observations.cases import drawn, log_density
 
 GAPS = {"student": 0.06, "poisson": 0.006, "bernoulli": 0.022, "negative_binomial": 0.006}
@@ -123,6 +125,17 @@ def test_a_row_with_nothing_has_the_prior(name: str) -> None:
     np.testing.assert_allclose(about.mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(about.covariance, [[1.0, 0.0, 1.0]], atol=1e-12)
     np.testing.assert_allclose(about.bound, 0.0, atol=1e-12)
+
+
+def test_sparse_rows_are_made_dense_few_at_a_time() -> None:
+    import scipy.sparse as sp
+
+    x = sp.random_array((20_000, 2_000), density=1e-3, format="csr", rng=0, data_sampler=lambda size: np.ones(size))
+    with taking_at_most(64 << 20):
+        sums = block_first_sums(
+            Block(0, 0, x), FirstRequest(OBSERVATION_MODELS["poisson"], Values("raise"), np.zeros(2_000), False)
+        )
+    np.testing.assert_array_equal(sums.total, x.sum(axis=0))
 
 
 def test_values_are_observed_as_missing_says() -> None:
