@@ -26,6 +26,7 @@ class ObservationModel:
     values : which values entries may have, in words.
     noise : whether it has noise variances ψ, as the normal distribution has.
     level : whether rows have a level of their own unless a user says otherwise.
+    closed : whether q(z) has a closed form.
     exact : whether B is the best of quadratic bounds with the precision p, so that whole steps never lower the bound.
     shapes : parameters of shape: none, one of all features, or one of each.
     range : the logarithms between which these are.
@@ -35,6 +36,7 @@ class ObservationModel:
     values: ClassVar[str] = "a number"
     noise: ClassVar[bool] = False
     level: ClassVar[bool] = False
+    closed: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     shapes: ClassVar[str] = "none"
     range: ClassVar[tuple[float, float]] = (0.0, 0.0)
@@ -55,9 +57,10 @@ class ObservationModel:
         """What log p has beside `bound`, whatever the predictors are: it is needed once and not at each step."""
         return 0.0
 
-    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
-        """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries."""
-        return expectation(self, x, seen, parameters, own, self.starts(own))
+    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own, rough: float = 0.0) -> Posterior:
+        """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries; `rough` is what part of the bound of a
+        row may be left to gain."""
+        return expectation(self, x, seen, parameters, own, self.starts(own), rough)
 
     def starts(self, own: Own) -> list[Array | None]:
         """Where maxima of the bound are looked for: weights of the entries (D,), or None for the mean 0."""

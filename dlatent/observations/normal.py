@@ -26,9 +26,9 @@ FACTORS, LEAST = 8, 1e-30
 class Normal(ObservationModel):
     """Entries of a normal distribution."""
 
-    name, noise, exact = "normal", True, True
+    name, noise, closed, exact = "normal", True, True, True
 
-    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
+    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own, rough: float = 0.0) -> Posterior:
         """z of each row, exactly, and the log-likelihood."""
         loadings, k = parameters.loadings, parameters.loadings.shape[1]
         pairs, (first, second) = packed_squares(loadings), triangle(k)

@@ -38,12 +38,15 @@ def is_count(x: Array) -> npt.NDArray[np.bool_]:
 def risen(function: Callable[[Array], Array], x: Array, r: Array | float) -> Array:
     """f(x + r) − f(r) of counts x (n, D), most of which are small and are looked up, with r of each feature."""
     r = np.broadcast_to(r, x.shape[1:])
-    most = int(min(x.max(initial=0.0), SMALL))
+    largest = x.max(initial=0.0)
+    most = int(min(largest, SMALL))
     table = function(np.arange(most + 1.0)[:, None] + r) - function(r)
-    values = table[np.minimum(x, most).astype(np.intp), np.arange(x.shape[1])]
-    large = np.nonzero(x > most)
-    values[large] = function(x[large] + r[large[1]]) - function(r[large[1]])
-    return np.asarray(values)
+    small = np.minimum(x, most).astype(np.intp) * len(r) + np.arange(len(r))
+    values = np.asarray(np.take(table, small))
+    if largest > most:
+        large = np.nonzero(x > most)
+        values[large] = function(x[large] + r[large[1]]) - function(r[large[1]])
+    return values
 
 
 def working_counts(x: Array, mean: Array, offset: Array) -> tuple[Array, Array]:
@@ -70,7 +73,8 @@ class Poisson(ObservationModel):
         """Of exp(e + v/2), from where that is far above all counts a line with its slope."""
         mean = 0.5 * v
         mean += e
-        np.minimum(mean, FAR, out=mean)
+        if not mean.max(initial=0.0) <= FAR:
+            np.minimum(mean, FAR, out=mean)
         np.exp(mean, out=mean)
         return Terms(x - mean, mean)
 

@@ -31,6 +31,8 @@ FINER = 0.01
 """What part of that steps of the mean may leave."""
 ROUNDING = 100.0
 """What is rounding of a bound, in units of the last place."""
+LOST, ROUNDED = float(np.finfo(np.float32).eps), 0.1
+"""Rounding of single precision, and what part of what may be left to gain it may be."""
 NEGATIVE = -0.01
 """A variance of a predictor that is less is lost in rounding."""
 SHORTEST, LEAST = 1e-6, 0.2
@@ -119,31 +121,52 @@ def times(packed: Array, vectors: Array) -> Array:
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # of steps that lead too far, and are taken back
 def expectation(
-    model: Bounded, x: Array, seen: Array, parameters: Parameters, own: Own, starts: Sequence[Array | None] = (None,)
+    model: Bounded,
+    x: Array,
+    seen: Array,
+    parameters: Parameters,
+    own: Own,
+    starts: Sequence[Array | None] = (None,),
+    rough: float = 0.0,
 ) -> Posterior:
     """q(z) of rows x (n, D), of which `seen` is 1 at the observed entries: near in single precision, from the start
     from which the bound soon is highest, and then in double.
+
+    Where `rough`, relative to the bound of a row, may be left to gain, single precision is enough for data whose digits
+    it holds.
 
     A start is the posterior of normal entries with some precisions (D,); or the mean 0, and the covariance of a row of
     what is expected there.  The mean of the parameters may be one for each entry, (n, D).
     """
     centre = np.atleast_2d(parameters.mean)
-    near = _Search.of(model, parameters.loadings, centre, own, np.float32, *NEAR)
-    exact = _Search.of(model, parameters.loadings, centre, own, np.float64, *SETTLED)
+    constant = (seen * model.constant(x, own)).sum(axis=1)
+    near = _Search.of(model, parameters.loadings, centre, own, np.float32, max(rough, NEAR[0]), NEAR[1])
+    near = near._replace(constant=constant if rough else 0.0)
     x_, seen_ = (each.astype(near.loadings.dtype) for each in (x, seen))
-    natural, mean = start = exact.start(x, seen, starts[0])
+    natural, mean = near.start(x_, seen_, starts[0])
     if len(starts) > 1:
         look = near._replace(least=LOOK[0], steps=LOOK[1])
-        looks = (look.climbed(x_, seen_, *exact.start(x, seen, weights))[0] for weights in starts)
+        looks = (look.climbed(x_, seen_, *near.start(x_, seen_, weights))[0] for weights in starts)
         best = reduce(lambda one, other: _chosen(~(one.bound >= other.bound), other, one), looks)
         natural, mean = best.asked, best.mean
-    point, entries = near.climbed(x_, seen_, natural, mean)
+    point, (e, v, *terms) = near.climbed(x_, seen_, natural, mean)
+    bound = point.bound + constant
+    if rough and (_lost(x_, e) <= ROUNDED * rough * (1.0 + np.abs(bound))).all():
+        return Posterior(point.mean, point.covariance, e, v, Terms(*terms), bound)
     # In double precision those of entries ask for what is positive definite; where single does not reach, the start.
-    found, asked = np.isfinite(point.bound)[:, None], exact.asked(entries[-1].astype(exact.loadings.dtype))
-    natural, mean = np.where(found, asked, start[0]), np.where(found, point.mean, start[1])
+    exact = _Search.of(model, parameters.loadings, centre, own, np.float64, *SETTLED)
+    natural, mean, found = exact.asked(terms[1].astype(np.float64)), point.mean, np.isfinite(bound)[:, None]
+    if not found.all():
+        start = exact.start(x, seen, starts[0])
+        natural, mean = np.where(found, natural, start[0]), np.where(found, mean, start[1])
     point, (e, v, *terms) = exact.climbed(x, seen, natural, mean)
-    bound = point.bound + (seen * model.constant(x, own)).sum(axis=1)
+    bound = point.bound + constant
     return Posterior(point.mean, point.covariance, e, v, Terms(*terms), bound)
+
+
+def _lost(x: Array, e: Array) -> Array:
+    """About what rounding to single precision changes of the bounds (n,) of rows with the predictors e."""
+    return np.asarray(LOST * (np.abs(x) * (1.0 + np.abs(e))).sum(axis=1))
 
 
 class _Point(NamedTuple):
@@ -173,7 +196,8 @@ class _Rows(NamedTuple):
 
 class _Search(NamedTuple):
     """The search for q(z), in the number format of loadings (D, K) and centres of the predictors, (1, D) or (n, D);
-    `forms` (K(K+1)/2, D) are the packed w wᵀ."""
+    `forms` (K(K+1)/2, D) are the packed w wᵀ.  A row settles where a step gains less than `least`, relative to its
+    bound with a constant."""
 
     model: Bounded
     loadings: Array
@@ -182,6 +206,7 @@ class _Search(NamedTuple):
     own: Own
     least: float
     steps: int
+    constant: Array | float = 0.0
 
     @classmethod
     def of(
@@ -200,7 +225,7 @@ class _Search(NamedTuple):
         return np.asarray(precision @ self.forms.T + np.eye(k, dtype=self.loadings.dtype)[triangle(k)])
 
     def start(self, x: Array, seen: Array, weights: Array | None) -> tuple[Array, Array]:
-        """Packed precisions (n, K(K+1)/2) and means (n, K) of z, as `expectation` has them."""
+        """Packed precisions, (n, K(K+1)/2) or one for all rows, and means (n, K) of z, as `expectation` has them."""
         rows, k = len(x), self.loadings.shape[1]
         if weights is None:
             nothing = np.zeros(self.centre.shape)
@@ -210,20 +235,20 @@ class _Search(NamedTuple):
             pull = (seen * weights * (x - self.centre)) @ self.loadings
             precision = weights[None]
             mean = np.asarray(np.linalg.solve(np.eye(k) + (self.loadings.T * weights) @ self.loadings, pull.T).T)
-        natural = self.asked(precision)
-        return np.array(np.broadcast_to(natural, (rows, natural.shape[1]))), mean
+        return self.asked(precision), mean
 
     def climbed(self, x: Array, seen: Array, natural: Array, mean: Array) -> tuple[_Point, list[Array]]:
         """q(z) of rows from packed precisions and means of z, by steps of the covariance in natural parameters, O(D K²)
         a row; and e, v, slopes and precisions of the entries there."""
         rows, k = mean.shape
+        constant = np.broadcast_to(self.constant, rows)
         natural, mean = (each.astype(x.dtype, copy=False) for each in (natural, mean))
         every, one, none = np.arange(rows), np.ones(rows, dtype=x.dtype), np.zeros((rows, k, k), dtype=x.dtype)
         part = _Rows(every, x, seen, self.centre, one, none, np.zeros(rows, dtype=bool))
         now, entries = self.at(part, natural, mean, one)
         best, kept = now, entries
         for _ in range(self.steps):
-            size, change = 1.0 + np.abs(now.bound), now.asked - now.natural
+            size, change = 1.0 + np.abs(now.bound + constant[part.number]), now.asked - now.natural
             ahead = unpacked(now.covariance.T, k).transpose(2, 0, 1) @ unpacked(change.T, k).transpose(2, 0, 1)
             gain = now.left + 0.25 * _product(ahead, ahead)
             part = part._replace(length=_length(part, ahead), before=ahead)
@@ -233,12 +258,16 @@ class _Search(NamedTuple):
                     break
                 part, now, change, size = _among(~done, part), _among(~done, now), change[~done], size[~done]
             new, entries = self.at(part, now.natural + part.length[:, None] * change, now.mean, size)
-            better = new.bound - now.bound >= -ROUNDING * np.finfo(x.dtype).eps * size
+            rounding = ROUNDING * np.finfo(x.dtype).eps * (1.0 + np.abs(now.bound))
+            better = new.bound - now.bound >= -rounding
             now = _chosen(better, new, now)
             part = part._replace(length=np.where(better, part.length, 0.5 * part.length), moved=better)
             best = now if len(part.number) == rows else _put(best, part.number, now)
-            for whole, each in zip(kept, entries, strict=True):
-                whole[part.number[better]] = each[better]
+            if len(part.number) == rows and better.all():
+                kept = entries
+            else:
+                for whole, each in zip(kept, entries, strict=True):
+                    whole[part.number[better]] = each[better]
         return best, kept
 
     def at(self, part: _Rows, natural: Array, mean: Array, size: Array) -> tuple[_Point, list[Array]]:
@@ -252,6 +281,10 @@ class _Search(NamedTuple):
         loadings, k, whole = self.loadings, self.loadings.shape[1], bool(part.seen.all())
         covariance, log_determinant = inverses(natural, k)
         e, v = mean @ loadings.T + part.centre, (doubled(k).astype(loadings.dtype) * covariance) @ self.forms
+        if len(natural) < len(mean):  # a start is the same for all rows
+            natural, covariance, log_determinant, v = (
+                np.repeat(each, len(mean), axis=0) for each in (natural, covariance, log_determinant, v)
+            )
         for step in range(MEANS + 1):
             terms = self.model.terms(part.x, e, v, self.own)
             slope, precision = terms if whole else (each * part.seen for each in terms)
@@ -262,7 +295,7 @@ class _Search(NamedTuple):
             if step == MEANS or not moving.any():
                 break
             change = ahead @ loadings.T
-            length = rise / ((ahead**2).sum(axis=1) + np.einsum("nj,nj,nj->n", precision, change, change))
+            length = rise / ((ahead**2).sum(axis=1) + np.einsum("nj,nj->n", precision * change, change))
             if not self.model.exact:
                 far = np.maximum(change.max(axis=1), -change.min(axis=1))
                 length = np.log1p(far * length) / far

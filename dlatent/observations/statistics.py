@@ -122,7 +122,8 @@ class Values(NamedTuple):
 
 
 class ObservationRequest(NamedTuple):
-    """A model with parameters in the units of the fit, u = (x − shift)/scale, both (D,), and which values it sees."""
+    """A model with parameters in the units of the fit, u = (x − shift)/scale, both (D,), which values it sees, what
+    part of the bound of a row may be left to gain, and which rows are looked at: all, or one of so many."""
 
     model: ObservationModel
     parameters: Parameters
@@ -130,6 +131,8 @@ class ObservationRequest(NamedTuple):
     values: Values
     shift: Array
     scale: Array
+    rough: float = 0.0
+    every: int = 1
 
 
 class ObservationSums(NamedTuple):
@@ -151,7 +154,7 @@ def row_chunks(features: Features, k: int) -> Iterator[slice]:
 
 def block_observations(block: Block, request: ObservationRequest) -> ObservationSums:
     """Statistics of a block; additive, O(n D K²) for each step of its rows."""
-    model, parameters, specification, values, shift, scale = request
+    model, parameters, specification, values, shift, scale, rough, every = request
     width, k = parameters.loadings.shape
     joint = k + 1 + (0 if parameters.effects is None else parameters.effects.shape[1])
     own, size = Own.of(parameters, specification), joint * (joint + 1) // 2
@@ -160,31 +163,32 @@ def block_observations(block: Block, request: ObservationRequest) -> Observation
     )
     total = ObservationSums(zeros, np.zeros((3, width)), np.zeros((2, width)), 0.0)
     unit = 1.0 / scale
-    for at in row_chunks(block.features, joint - 1):
-        x, seen, side = values.of(block.features[at])
+    features = block.features[-(block.start or 0) % every :: every] if every > 1 else block.features
+    for at in row_chunks(features, joint - 1):
+        x, seen, side = values.of(features[at])
         x -= shift
         x *= unit
         x *= seen
         side = side._replace(known=side.known * unit**2, offset=side.offset * unit)
-        total = add(total, _statistics(model, x, seen, side, parameters, own))
+        total = add(total, _statistics(model, x, seen, side, parameters, own, rough))
     return total
 
 
 def _statistics(
-    model: ObservationModel, x: Array, seen: Array, side: Side, parameters: Parameters, own: Own
+    model: ObservationModel, x: Array, seen: Array, side: Side, parameters: Parameters, own: Own, rough: float
 ) -> ObservationSums:
     parameters, own = side.centred(parameters), own._replace(known=side.known)
-    about = model.expectation(x, seen, parameters, own)
+    about = model.expectation(x, seen, parameters, own, rough)
     k = about.mean.shape[1]
     covariates = np.zeros((len(x), 0)) if side.covariates is None else side.covariates
-    joint = np.hstack([about.mean, covariates, np.ones((len(x), 1))])
+    joint = np.hstack([about.mean, covariates, np.ones((len(x), 1))]).astype(about.mean.dtype)
     first, second = triangle(joint.shape[1])
     moments = joint[:, first] * joint[:, second]
     moments[:, (first < k) & (second < k)] += about.covariance
     something = seen.max(axis=1) > 0.0
     weight = something if about.weight is None else something * about.weight
     precision = about.terms.precision
-    pull = about.e - parameters.mean
+    pull = about.e - parameters.mean.astype(about.e.dtype)
     pull *= precision
     pull += about.terms.slope
     entries = Entries(
@@ -192,7 +196,7 @@ def _statistics(
         joint.T @ pull,
         np.zeros(x.shape[1]),
         moments.T @ weight,
-        float(about.bound.sum()),
+        float(about.bound.sum(dtype=np.float64)),
         np.zeros(k),
     )
     noise = model.noise_sums(about.terms, x, about.e, about.v, seen, own) if model.noise else np.zeros((3, x.shape[1]))

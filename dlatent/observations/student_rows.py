@@ -23,9 +23,9 @@ from dlatent.operators.symmetric import doubled, packed_squares, triangle
 class StudentRows(Student):
     """Rows of a multivariate t."""
 
-    name = "student_rows"
+    name, closed = "student_rows", True
 
-    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own) -> Posterior:
+    def expectation(self, x: Array, seen: Array, parameters: Parameters, own: Own, rough: float = 0.0) -> Posterior:
         """z and u of each row, exactly."""
         assert own.shape is not None
         loadings, nu = parameters.loadings, float(own.shape[0])

@@ -36,4 +36,4 @@ def tilted(m: Array, v: Array) -> tuple[Array, Array]:
 def tilted_bound(m: Array, v: Array, a: Array) -> Array:
     """The bound at means m and variances v with some a."""
     t = m + (0.5 - a) * v
-    return np.asarray(0.5 * v * a * a + np.maximum(t, 0.0) + np.log(1.0 + np.exp(-np.abs(t))))
+    return np.asarray(0.5 * v * a * a + np.maximum(t, 0.0) + np.log1p(np.exp(-np.abs(t))))

@@ -77,6 +77,7 @@ def accelerate(
     halvings: int = 0,
     project: Callable[[T], T] = lambda point: point,
     steer: Callable[[T, T, T, float], T | None] = lambda point, candidate, image, value: candidate,
+    memory: tuple[list[Array], list[Array]] | None = None,
 ) -> Climb[T]:
     """Iterate `step` (point → image, value of the point) to convergence of the value.
 
@@ -85,15 +86,16 @@ def accelerate(
     None to stop.
     `halvings` are how often the way to an image may be halved, where `step` does not promise that images are better.
     `project` puts an extrapolated point back among the admissible ones (noise floors).
+    `memory` are points before the start and their images, and in the end the last ones.
     """
     point, value, image = start, -np.inf, start
-    points: list[Array] = []
-    images: list[Array] = []
+    points, images = ([], []) if memory is None else memory
     candidate, calm = start, 0
     for evaluation in range(1, max_evaluations + 1):
         next_image, next_value = step(candidate)
         if not next_value >= value - 1e-13 * abs(value) and points:
-            points, images = [], []
+            points.clear()
+            images.clear()
             candidate = image
             # The plain image of the last good point cannot be worse; if rounding says it is, nothing is left to gain.
             if evaluation == max_evaluations:
@@ -113,7 +115,7 @@ def accelerate(
             return Climb(point, value, evaluation, True)
         points.append(point.flatten())
         images.append(image.flatten())
-        points, images = points[-window:], images[-window:]
+        del points[:-window], images[:-window]
         if len(points) > 1:
             mixed = _mixture(points, images, ridge)
             candidate = project(image.unflatten(mixed)) if np.isfinite(mixed).all() else image

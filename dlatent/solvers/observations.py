@@ -56,6 +56,12 @@ SAMPLE = 2**21
 """Entries of the rows from which a fit starts, 16 MiB."""
 LOOKS, LOOKING, EVERY = 8, 1e-5, 4
 """Steps that a start takes at most by some of its rows, before the first pass, their tolerance, and which rows."""
+PARTS, MANY = (64, 16, 4), 2
+"""One row of so many is looked at before all are, in turn, and how many times as many as features, and as the rows of a
+start, such rows are."""
+ROUGH, ROUGHLY = (1e-3, 1e-4), (1e-4, 3e-6)
+"""What passes over parts, and passes over all rows in single precision, leave of the bound of a row; and the tolerances
+to which they lead.  With 1e-3 those over all rows would end far from where exact ones do."""
 LEAST = 1e-3
 """Part of the first component that a start gives each at least."""
 NO_NOISE = 1e-6
@@ -129,6 +135,8 @@ class ObservationSolver(Solver):
         if len(shift) <= len(some := rows[::EVERY]) <= samples / LOOKS:
             start = _ahead(some, values, data, inside, start)
         em = ObservationsEM(data, inside, report, values)
+        if not model.closed:
+            start = em.led(start, samples // (MANY * max(few, len(shift))))
         best, _, converged = em.climb(start)
         in_data_units = values.of_covariates(units.in_data_units(best, specification))
         floored = specification.with_floors(floors * units.scale[specification.group_starts] ** 2)
@@ -157,9 +165,56 @@ class ObservationsEM(EntriesEM):
 
     halvings = 12
 
-    def __init__(self, data: EntryData, task: Task, report: Report | None, values: Values) -> None:
+    def __init__(
+        self,
+        data: EntryData,
+        task: Task,
+        report: Report | None,
+        values: Values,
+        rough: float = 0.0,
+        every: int = 1,
+    ) -> None:
         super().__init__(data, task, report)
-        self.values = values
+        self.values, self.rough, self.every = values, rough, every
+
+    def led(self, start: Parameters, parts: int) -> Parameters:
+        """Where cheaper passes lead: over one row of so many, of `parts` at most, and then over all, with rough steps.
+        What is left of the iterations, and their memory, are for exact ones."""
+        if self.task.textbook:
+            return start
+        for every in (each for each in PARTS if each <= parts):
+            units = self.units._replace(counts=self.units.counts / every)
+            data = self.data._replace(units=units)
+            start = self._roughly(start, data, ROUGHLY[0], ROUGH[0], every)
+        return self._roughly(start, self.data, ROUGHLY[1], ROUGH[1], 1)
+
+    def _roughly(self, start: Parameters, data: EntryData, tol: float, rough: float, every: int) -> Parameters:
+        task = replace(self.task, tol=max(self.task.tol, tol), max_iter=self.task.max_iter // 2)
+        if not task.max_iter:
+            return start
+        em = ObservationsEM(data, task, None, self.values, rough, every)
+        end, _, _ = em.climb(start)
+        self.task = replace(self.task, max_iter=self.task.max_iter - len(em.history))
+        if every == 1:
+            points, images = em.memory
+            self.memory = points[:-1], images[:-1]
+            if task.tol == self.task.tol:
+                self.calm = em.calm
+        return end
+
+    def climb(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """As of all entries; where rough steps have settled to the same tolerance a single exact pass is left."""
+        if self.calm < 2:
+            return super().climb(start)
+        _, value = self.step(start)
+        self.history.add(value)
+        return start, value, True
+
+    def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
+        """Where to go from a point; nowhere once a rough step gains less than the tolerance: what is left is noise."""
+        chosen = super()._steer(point, candidate, image, value)
+        size = max(abs(value), float(self.units.counts.max()))
+        return None if self.rough and self.history[-1].gain <= self.task.tol * size else chosen
 
     def projected(self, point: Parameters) -> Parameters:
         """An extrapolated point with what the distribution may have."""
@@ -172,7 +227,9 @@ class ObservationsEM(EntriesEM):
             return self.last[1]
         family, specification = Observations.of(self.task), self.specification
         model, units = family.model, self.units
-        request = ObservationRequest(model, point, specification, self.values, units.shift, units.scale)
+        request = ObservationRequest(
+            model, point, specification, self.values, units.shift, units.scale, self.rough, self.every
+        )
         sums: ObservationSums = self.data.run(Pass(block_observations, request, name="entries"))
         self.slopes = {id(point): observation_slope(model, sums, point, specification)}
         image = maximise_observations(model, sums, point, specification, expand=not self.task.textbook)

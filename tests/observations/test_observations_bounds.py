@@ -142,6 +142,14 @@ def test_the_tilted_bound_is_the_best_of_its_kind(m: float, v: float, a: float) 
     assert found <= other + 1e-9 * (1.0 + abs(other))
 
 
+def test_rare_events_keep_their_digits_in_single_precision() -> None:
+    """log(1 + exp t) of a large negative t, which may be multiplied by many trials."""
+    m, v = np.linspace(-30.0, 5.0, 200), np.full(200, 0.3)
+    a, _ = tilted(m, v)
+    single = tilted_bound(*(each.astype(np.float32) for each in (m, v, a)))
+    np.testing.assert_allclose(single, tilted_bound(m, v, a), rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", OBSERVATION_MODELS)
 def test_rows_are_drawn_as_the_density_says(name: str) -> None:
     """Of one feature, against SciPy's distribution of z and x by its first two moments."""

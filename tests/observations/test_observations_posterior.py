@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.stats as st
@@ -13,7 +15,13 @@ from dlatent.arrays import Block
 from dlatent.gaussian.specification import Parameters, Specification, View
 from dlatent.observations import OBSERVATION_MODELS
 from dlatent.observations.posterior import Own
-from dlatent.observations.statistics import FirstRequest, Values, block_first_sums
+from dlatent.observations.statistics import (
+    FirstRequest,
+    ObservationRequest,
+    Values,
+    block_first_sums,
+    block_observations,
+)
 from tests.memory import taking_at_most
 from tests.observations.cases import drawn, log_density
 
@@ -101,6 +109,24 @@ def test_posteriors_of_counts_of_all_sizes_are_found(name: str, seed: int) -> No
     assert np.isfinite(OBSERVATION_MODELS[name].expectation(x, np.ones(x.shape), parameters, own).bound).all()
 
 
+@pytest.mark.parametrize("name", GAPS)
+@given(seed=some.integers(0, 9999))
+def test_a_rough_bound_is_near_the_best(name: str, seed: int) -> None:
+    """Rough steps leave about as much of the bound of a row as they may, and hardly say more than exact ones, of large
+    counts and outliers, too, whose digits single precision lacks."""
+    rng = np.random.default_rng(seed)
+    parameters, own = parameters_of(name, 12, 2, seed)
+    x = OBSERVATION_MODELS[name].sample(10, parameters, own, rng)
+    if name != "bernoulli":
+        x = np.round(x * 10.0 ** rng.integers(0, 7, (10, 1)))
+    seen = (rng.random(x.shape) > 0.2).astype(float)
+    exact, rough = (OBSERVATION_MODELS[name].expectation(seen * x, seen, parameters, own, each) for each in (0.0, 1e-4))
+    size = 1.0 + np.abs(exact.bound)
+    # A row of Student's entries may have two maxima, and the two be at different ones.
+    assert ((rough.bound - exact.bound) / size).max() < (1.0 if name == "student" else 1e-5)
+    assert np.median((exact.bound - rough.bound) / size) < 1e-3
+
+
 @pytest.mark.parametrize("name", OBSERVATION_MODELS)
 def test_each_row_is_for_itself(name: str) -> None:
     """A row has the same q(z) among others, alone, and with entries that are missing left out."""
@@ -125,6 +151,25 @@ def test_a_row_with_nothing_has_the_prior(name: str) -> None:
     np.testing.assert_allclose(about.mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(about.covariance, [[1.0, 0.0, 1.0]], atol=1e-12)
     np.testing.assert_allclose(about.bound, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rough", [0.0, 1e-4])
+def test_one_row_of_so_many_is_one_of_all_blocks(rough: float) -> None:
+    """However rows are cut into blocks, the statistics are those of rows 0, 4, 8, …."""
+    parameters, _ = parameters_of("poisson", 6, 2, 0)
+    specification = Specification((View("features", 6),), ((0,),), 2)
+    x, zero, one = drawn("poisson", 50, 6), np.zeros(6), np.ones(6)
+    request = ObservationRequest(
+        OBSERVATION_MODELS["poisson"], parameters, specification, Values("raise"), zero, one, rough
+    )
+    alone = block_observations(Block(0, 0, x[::4]), request)
+    ends = [0, 3, 17, 18, 41, 50]
+    blocks = [Block(number, start, x[start:end]) for number, (start, end) in enumerate(pairwise(ends))]
+    parts = [block_observations(block, request._replace(every=4)) for block in blocks]
+    assert sum(part.rows for part in parts) == alone.rows == 13.0
+    for field in ("second", "cross", "latent", "log_likelihood"):
+        found = sum(getattr(part.entries, field) for part in parts)
+        np.testing.assert_allclose(found, getattr(alone.entries, field), rtol=1e-3 if rough else 1e-10, atol=1e-3)
 
 
 def test_sparse_rows_are_made_dense_few_at_a_time() -> None:

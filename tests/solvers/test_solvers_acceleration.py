@@ -54,6 +54,24 @@ def test_the_returned_value_belongs_to_the_returned_point():
     assert linear(found.point)[1] == found.value
 
 
+def test_a_climb_goes_on_from_the_memory_of_another():
+    """Where its last point is looked at again, steps are those of one climb."""
+    visited = []
+
+    def step(point):
+        visited.append(point.values)
+        return linear(point)
+
+    start = Vector(np.zeros(12))
+    accelerate(step, start, tolerance=0.0, max_evaluations=12)
+    whole, points, images = visited.copy(), [], []
+    visited.clear()
+    first = accelerate(step, start, tolerance=0.0, max_evaluations=6, memory=(points, images))
+    accelerate(step, first.point, tolerance=0.0, max_evaluations=7, memory=(points[:-1], images[:-1]))
+    assert first.value == linear(Vector(whole[5]))[1]
+    np.testing.assert_allclose(visited[6:], whole[5:], rtol=1e-9, atol=1e-12)
+
+
 def wavy(point):
     """A contraction whose value has ripples: extrapolated points often are worse."""
     moved = 0.8 * point.values

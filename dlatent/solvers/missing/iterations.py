@@ -65,8 +65,9 @@ class EntriesEM:
         self.data, self.units, self.task, self.specification = data, data.units, task, task.specification
         self.history = History(report)
         self.slopes: dict[int, Array] = {}
-        self.calm = 0
+        self.calm = -1  # of a first iteration nobody knows what it gained
         self.last: tuple[Parameters, tuple[Parameters, float]] | None = None
+        self.memory: tuple[list[Array], list[Array]] = [], []
 
     def step(self, point: Parameters) -> tuple[Parameters, float]:
         """The EM image of a point, by one pass, or none where masks are few, and the objective there in the units of
@@ -117,12 +118,13 @@ class EntriesEM:
                 halvings=self.halvings,
                 project=self.projected,
                 steer=self._steer,
+                memory=self.memory,
             )
             self.history.end(end.value)
             if not self._better_without_levels(end):
                 return end.point, end.value, end.converged
             # Iterations would creep to a variance of zero.
-            start = with_level(others(end.point, self.specification), 0.0)
+            start, self.memory = with_level(others(end.point, self.specification), 0.0), ([], [])
 
     def _better_without_levels(self, end: Climb[Parameters]) -> bool:
         """Whether the objective is higher without levels of the rows, where a climb has ended, and may go on."""
@@ -144,7 +146,7 @@ class EntriesEM:
         size = max(abs(value), float(self.units.counts.max()))
         line = self.history.add(value, max(promise, 0.0) / size)
         near = 0.0 <= line.remaining <= 0.5 * self.task.tol and promise >= 0.0
-        slow = line.gain <= 100.0 * self.task.tol * size
+        slow = not line.gain > 100.0 * self.task.tol * size
         self.calm = self.calm + 1 if near and slow else 0
         if self.surplus or self.calm >= 2:
             return None
@@ -204,6 +206,7 @@ class BoundEM(EntriesEM):
         """Climb with all components, and again without those that are of no use, until all are."""
         point, converged = self._begun(start), False
         while not converged:
+            self.memory = [], []
             point, value, converged = super().climb(point)
             self.step(point)  # another point may be the last that was looked at, with other worths
             useless = self.worths < 0.0
