@@ -103,12 +103,14 @@ def _table(data: object) -> Any:
 
 
 def open_columns(data: object, names: npt.NDArray[Any], layer: str | None = None) -> Any:
-    """The columns of an AnnData, or of an h5ad file, that have these names, in their order, of X or a layer;
-    all columns where some lack or names repeat; all else as it is.
+    """The columns of an AnnData, of an h5ad file, or of its Zarr store where a layer is asked for, with these names,
+    in their order, of X or the layer; all columns where some lack or names repeat; all else as it is.
 
     Errors: DataError where there is no such layer.
     """
     table = _table(data)
+    if layer is not None and _stores_annotated(table):
+        table = read_lazily(table)
     if not is_annotated(table):
         return data
     own = [str(name) for name in table.var_names]
@@ -117,6 +119,16 @@ def open_columns(data: object, names: npt.NDArray[Any], layer: str | None = None
         return open_annotated(table, layer)
     at = None if own == list(names) else np.array([places[name] for name in names])
     return open_annotated(table, layer, at)
+
+
+def _stores_annotated(data: Any) -> bool:
+    """Whether a path, URL or group is that of a Zarr store of an AnnData."""
+    if not (is_place(data) or is_zarr(data)):
+        return False
+    from dlatent.stores.nodes import open_node  # Zarr, which arrays do not need
+
+    node = open_node(data) if is_place(data) else data
+    return bool(node.attrs.get("encoding-type") == "anndata")
 
 
 def _as_array(data: Any) -> npt.NDArray[Any]:
@@ -138,7 +150,7 @@ def read_lazily(path: str | os.PathLike[str]) -> Any:
     except ImportError as error:
         raise DataError(f"cannot open {path}: {error}; pip install anndata") from cause(error)
     except Exception as error:
-        raise DataError(f"{path} is no h5ad file that anndata reads: {error}") from cause(error)
+        raise DataError(f"{path} is no h5ad file or Zarr store that anndata reads: {error}") from cause(error)
 
 
 def open_annotated(

@@ -141,7 +141,7 @@ def test_a_key_is_used_again(tmp_path):
         assert adata.uns[key]["variance"].shape == (2,)
 
 
-@pytest.mark.parametrize("form", ["memory", "backed", "lazy", "h5ad"])
+@pytest.mark.parametrize("form", FORMS)
 def test_the_layer_of_a_fit_is_that_of_its_rows(form, tmp_path):
     data, layer = in_form(form, COUNTS, tmp_path), np.log1p(COUNTS)
     for mask_var, inside in (("auto", VARIABLE), (None, np.ones(D, dtype=bool))):
@@ -333,7 +333,7 @@ def test_what_is_refused(case):
 
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "cells.h5ad").write_bytes(b"no HDF5" * 100)
-    with pytest.raises(DataError, match=r"cells\.h5ad is no h5ad file that anndata reads"):
+    with pytest.raises(DataError, match=r"cells\.h5ad is no h5ad file or Zarr store that anndata reads"):
         PPCA(2).fit(tmp_path / "cells.h5ad")
 
 
