@@ -278,8 +278,12 @@ MODELS = {
     "student factors": Row(d.FactorAnalysis(1, likelihood="student", **TIGHT), entries("student"), 1e-5, 1e-7),
     "student rows": Row(d.PPCA(2, likelihood="student_rows", **TIGHT), entries("student_rows"), 1e-5),
     "poisson": Row(d.PPCA(2, likelihood="poisson", **TIGHT), entries("poisson"), 1e-5),
-    "negative binomial": Row(
-        d.PPCA(1, likelihood="negative_binomial", **TIGHT), entries("negative_binomial"), 1e-4, 1e-8, slow=True
+    "negative binomial": Row(  # drawn without levels, which would creep to zero
+        d.PPCA(2, likelihood="negative_binomial", row_effects=False, **TIGHT),
+        entries("negative_binomial"),
+        1e-4,
+        1e-8,
+        slow=True,
     ),
     "bernoulli": Row(d.PPCA(1, likelihood="bernoulli", **TIGHT), entries("bernoulli"), 1e-5),
     "mixture": Row(d.PPCAMixture(2, 2, n_init=8, **TIGHT), clusters),
