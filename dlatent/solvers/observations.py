@@ -44,7 +44,16 @@ from dlatent.solvers.costs import (
 from dlatent.solvers.diagnostics import make_solution
 from dlatent.solvers.missing.iterations import EntriesEM
 from dlatent.solvers.missing.solver import unseen
-from dlatent.solvers.missing.starts import START_FLOOR, EntryData, Units, units_of
+from dlatent.solvers.missing.starts import (
+    AHEAD,
+    AHEAD_STEPS,
+    AHEAD_TOLERANCE,
+    PART,
+    START_FLOOR,
+    EntryData,
+    Units,
+    units_of,
+)
 from dlatent.solvers.plan import Plan
 from dlatent.solvers.solver import Report, Solution, Solver, by_name
 from dlatent.solvers.task import Family, Task
@@ -54,8 +63,8 @@ PASSES, STEPS = 30, 3
 """Passes of a fit, and steps of a row in a pass, about, of which most are in single precision."""
 SAMPLE = 2**21
 """Entries of the rows from which a fit starts, 16 MiB."""
-LOOKS, LOOKING, EVERY = 8, 1e-5, 4
-"""Steps that a start takes at most by some of its rows, before the first pass, their tolerance, and which rows."""
+EVERY = SAMPLE // AHEAD
+"""One row of so many of these is one over which a start takes its first steps."""
 PARTS, MANY = (64, 16, 4), 2
 """One row of so many is looked at before all are, in turn, and how many times as many as features, and as the rows of a
 start, such rows are."""
@@ -131,8 +140,7 @@ class ObservationSolver(Solver):
             replace(each, n_components=start.loadings.shape[1]) for each in (specification, scaled)
         )
         data, inside = EntryData(run, units, sums, None), replace(task, specification=scaled)
-        # A third of the passes less.  Fewer rows than features would lead elsewhere; more would cost more than a pass.
-        if len(shift) <= len(some := rows[::EVERY]) <= samples / LOOKS:
+        if len(shift) <= len(some := rows[::EVERY]) <= samples / PART:
             start = _ahead(some, values, data, inside, start)
         em = ObservationsEM(data, inside, report, values)
         if not model.closed:
@@ -242,7 +250,7 @@ def _ahead(rows: Array, values: Values, data: EntryData, task: Task, start: Para
     counts = np.asarray((~np.isnan(rows[:, : len(start.mean)])).sum(axis=0), dtype=np.float64)
     block, units = Block(0, 0, rows), data.units._replace(counts=counts)
     data = data._replace(run=lambda pass_: pass_.map(block, pass_.parameters), units=units)
-    looking = replace(task, tol=max(task.tol, LOOKING), max_iter=LOOKS)
+    looking = replace(task, tol=max(task.tol, AHEAD_TOLERANCE), max_iter=AHEAD_STEPS)
     best, _, _ = ObservationsEM(data, looking, None, values._replace(missing="nan")).climb(start)
     return best
 

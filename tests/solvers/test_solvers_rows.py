@@ -40,6 +40,7 @@ def many_features(monkeypatch):
     """The features count as too many for second moments of all pairs, and for a sample of the rows."""
     monkeypatch.setattr("dlatent.solvers.missing.starts.PAIRWISE", 0)
     monkeypatch.setattr("dlatent.solvers.missing.solver.PAIRWISE", 0)
+    monkeypatch.setattr("dlatent.solvers.missing.solver.AHEAD", 0)
 
 
 def task(shared=True, **changes):
@@ -68,6 +69,25 @@ def test_few_passes_lead_to_the_height_of_long_plain_em(shared, start, seed, mon
     # Factor analysis of few features looks for the best of several maxima in a sample of the rows.
     sampled = {"sample": 1} if start == "pairs" and not shared else {}
     assert {name: names.count(name) for name in names if name != "entries"} == STARTS[start] | sampled
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_some_of_many_rows_lead_to_the_same_height_in_fewer_passes(shared, monkeypatch):
+    wide = Specification((View("features", 300, shared=shared),), ((0,),), K)
+    x = simulate(2_400, (300,), K, random_state=0).features
+    x = np.where(np.random.default_rng(0).random(x.shape) < 0.8, np.nan, x)
+
+    def fitted():
+        run = Counted(x)
+        task = loop_task(wide, max_iter=300, floor_parts=(1e-6,), missing=True)
+        return fit_rows(run, task, np.zeros(300)), run.names
+
+    led, names = fitted()
+    assert {name: names.count(name) for name in names if name != "entries"} == {"sums": 1, "sample": 1}
+    many_features(monkeypatch)
+    sketched, more = fitted()
+    assert led.log_likelihood == pytest.approx(sketched.log_likelihood, rel=1e-8)
+    assert len(names) < len(more)
 
 
 def test_passes_do_not_grow_with_the_scale_of_the_loadings():

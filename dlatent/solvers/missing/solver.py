@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dlatent.arrays import Array, Block
+from dlatent.arrays import Array
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.missing_entries.entries import (
     CompleteRequest,
@@ -53,9 +53,13 @@ from dlatent.solvers.graph.averaged_rows import Averaging, averaged
 from dlatent.solvers.graph.costs import COMPARED_STEPS, features_bytes, features_memory, features_seconds, graph_memory
 from dlatent.solvers.missing.iterations import BoundEM, EntriesEM
 from dlatent.solvers.missing.starts import (
+    AHEAD,
+    AHEAD_STEPS,
+    AHEAD_TOLERANCE,
     LEAST_EACH,
     LEAST_SHARED,
     PAIRWISE,
+    PART,
     EntryData,
     Units,
     first_parameters,
@@ -199,7 +203,7 @@ def _started(specification: Specification, start: Callable[[Specification], Para
 def _best_start(data: EntryData, task: Task) -> Parameters:
     """The start that leads to the best of the maxima that the driver finds."""
     specification = task.specification
-    start = _started(specification, lambda free: first_parameters(data, free, task.random_state))
+    start = _first(data, task)
     if len(specification.views) > 1 or specification.views[0].shared or task.prior not in ("ml", "ard"):
         return start
     patterns = data.patterns
@@ -210,6 +214,23 @@ def _best_start(data: EntryData, task: Task) -> Parameters:
         return _with_fewer(data, task, rows, start)
     likelihood = of_rows(rows, specification) if patterns is None else of_patterns(patterns, specification)
     return best_of(likelihood, start, task.random_state)
+
+
+def _first(data: EntryData, task: Task) -> Parameters:
+    """A start from second moments of pairs of features, where these are few; else where some rows lead, in the driver,
+    if these are more than features; else from a sketch."""
+    width, samples = len(data.units.shift), int(data.sums.samples)
+    count = min(samples // PART, AHEAD // width)
+    ahead = PAIRWISE < width <= count and data.patterns is None and data.sums.buckets is not None
+    if ahead:
+        request = SampleRequest(count, samples, data.units.shift, data.units.scale)
+        data = data.of_rows(data.run(Pass(block_sample, request, name="sample")))
+    start = _started(task.specification, lambda free: first_parameters(data, free, task.random_state))
+    if not ahead:
+        return start
+    looking = replace(task, tol=max(task.tol, AHEAD_TOLERANCE), max_iter=AHEAD_STEPS)
+    best, _, _ = EntriesEM(data, looking, None).climb(start)
+    return best
 
 
 def _sums(run: Run, shift: Array, task: Task) -> EntrySums:
@@ -269,13 +290,9 @@ def _with_fewer(data: EntryData, task: Task, rows: Array | None, start: Paramete
     """The best of the maxima of the bound of factor analysis to which a start leads, starts of fewer components while
     these are better, and from there points without one of the components: what fewer find, more must find, too.  Looked
     for by the driver, on the moments of few masks or on some `rows`."""
-    specification, units = task.specification, data.units
-    looking = replace(task, tol=max(task.tol, LOOKING), max_iter=LOOKS)
+    specification, looking = task.specification, replace(task, tol=max(task.tol, LOOKING), max_iter=LOOKS)
     if rows is not None:
-        counts = np.asarray((~np.isnan(rows)).sum(axis=0), dtype=np.float64)
-        units = units._replace(shift=np.zeros(len(counts)), scale=np.ones(len(counts)), counts=counts)
-        block = Block(0, 0, rows)
-        data = data._replace(run=lambda pass_: pass_.map(block, pass_.parameters), units=units)
+        data = data.of_rows(rows)
 
     def climbed(point: Parameters) -> tuple[float, Parameters]:
         highest, value, _ = BoundEM(data, looking, None).climb(point)
@@ -290,7 +307,7 @@ def _with_fewer(data: EntryData, task: Task, rows: Array | None, start: Paramete
             break
     improved = True
     while improved and best.loadings.shape[1] > 1:
-        straight = diagonal(best, units.counts)
+        straight = diagonal(best, data.units.counts)
         size = straight.loadings.shape[1]
         without = [climbed(straight.turned(np.delete(np.eye(size), k, axis=1))) for k in range(size)[-LEFT_OUT:]]
         height, best = _best([(value, best), *without])

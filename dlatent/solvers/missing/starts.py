@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg as la
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, Block
 from dlatent.errors import DataError
 from dlatent.gaussian.factor_analysis import factors
 from dlatent.gaussian.missing_entries.entries import (
     EntrySums,
     PairSums,
     SketchRequest,
+    block_entry_sums,
     block_pairs,
     block_sketch,
 )
@@ -28,6 +29,11 @@ from dlatent.passes import Pass, Run
 from dlatent.solvers.diagnostics import noise_floors
 from dlatent.solvers.task import Task
 
+AHEAD, PART = 2**19, 8
+"""Entries of the rows over which a start takes its first steps, in the driver, and one row of how many these are at
+most.  Fewer rows than features would lead elsewhere."""
+AHEAD_STEPS, AHEAD_TOLERANCE = 8, 1e-5
+"""Such steps at most, and their tolerance."""
 PAIRWISE = 256
 """Features up to which a pass for the second moments of all pairs costs about what it saves."""
 LEAST_SHARED, LEAST_EACH = 1e-7, 1e-6
@@ -109,6 +115,13 @@ class EntryData(NamedTuple):
     units: Units
     sums: EntrySums
     patterns: MaskMoments | None
+
+    def of_rows(self, rows: Array) -> EntryData:
+        """The same of some rows u (n, D), NaN where missing, in the driver."""
+        block, zero, one = Block(0, 0, rows), np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+        sums = block_entry_sums(block, zero)
+        units = self.units._replace(shift=zero, scale=one, counts=sums.counts)
+        return EntryData(lambda pass_: pass_.map(block, pass_.parameters), units, sums, None)
 
 
 def units_of(sums: EntrySums, task: Task, shift: Array) -> tuple[Units, Array]:
