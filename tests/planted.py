@@ -75,7 +75,7 @@ BUGS = {
             "        if digest != fingerprint(work):": "        if digest is None:",
             "        self._next += 1\n        return (result,)": "        self._next += 2\n        return (result,)",
         },
-        (SIMULATED, "-k", "krylov"),
+        (CHECKPOINTS,),
     ),
     "a retry that counts twice": Bug(
         "engine/fold.py",
