@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as la
 
-from dlatent.arrays import Array, Block
+from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.gaussian.canonical import canonical
 from dlatent.gaussian.dimension import above_flips
@@ -52,6 +52,7 @@ from dlatent.solvers.missing.starts import (
     START_FLOOR,
     EntryData,
     Units,
+    in_driver,
     units_of,
 )
 from dlatent.solvers.plan import Plan
@@ -221,8 +222,7 @@ class ObservationsEM(EntriesEM):
     def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
         """Where to go from a point; nowhere once a rough step gains less than the tolerance: what is left is noise."""
         chosen = super()._steer(point, candidate, image, value)
-        size = max(abs(value), float(self.units.counts.max()))
-        return None if self.rough and self.history[-1].gain <= self.task.tol * size else chosen
+        return None if self.rough and self.history[-1].gain <= self.task.tol * self.size(value) else chosen
 
     def projected(self, point: Parameters) -> Parameters:
         """An extrapolated point with what the distribution may have."""
@@ -248,8 +248,7 @@ class ObservationsEM(EntriesEM):
 def _ahead(rows: Array, values: Values, data: EntryData, task: Task, start: Parameters) -> Parameters:
     """Where a start leads by some rows, NaN where missing, in the driver."""
     counts = np.asarray((~np.isnan(rows[:, : len(start.mean)])).sum(axis=0), dtype=np.float64)
-    block, units = Block(0, 0, rows), data.units._replace(counts=counts)
-    data = data._replace(run=lambda pass_: pass_.map(block, pass_.parameters), units=units)
+    data = data._replace(run=in_driver(rows), units=data.units._replace(counts=counts))
     looking = replace(task, tol=max(task.tol, AHEAD_TOLERANCE), max_iter=AHEAD_STEPS)
     best, _, _ = ObservationsEM(data, looking, None, values._replace(missing="nan")).climb(start)
     return best

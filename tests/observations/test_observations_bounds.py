@@ -124,6 +124,12 @@ def test_the_slope_is_that_of_the_bound(name: str, each: bool) -> None:
         )
 
 
+def test_a_heavy_tail_may_have_no_variance() -> None:
+    """That of t exists for more than two degrees of freedom."""
+    at, student = np.ones((1, 1)), OBSERVATION_MODELS["student"]
+    assert student.variance(at, at, Own(np.ones(1), np.array([2.0])))[0, 0] == np.inf
+
+
 @given(seed=some.integers(0, 99))
 def test_a_robust_start_does_not_know_up_from_down(seed: int) -> None:
     x = st.t(1.5).rvs((31, 4), random_state=seed)

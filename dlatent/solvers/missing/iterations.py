@@ -143,7 +143,7 @@ class EntriesEM:
         at = point.flatten()
         ahead, step = candidate.flatten() - at, image.flatten() - at
         promise = 0.5 * float(self.slopes[id(point)] @ ahead)
-        size = max(abs(value), float(self.units.counts.max()))
+        size = self.size(value)
         line = self.history.add(value, max(promise, 0.0) / size)
         near = 0.0 <= line.remaining <= 0.5 * self.task.tol and promise >= 0.0
         slow = not line.gain > 100.0 * self.task.tol * size
@@ -155,6 +155,10 @@ class EntriesEM:
         mirrored = 2.0 * step - ahead
         mirrored *= min(1.0, LONGEST * float(la.norm(step) / la.norm(mirrored))) if mirrored.any() else 1.0
         return self.projected(point.unflatten(at + mirrored))
+
+    def size(self, value: float) -> float:
+        """What gains, and what is left, are relative to: the objective, and no less than the entries of a feature."""
+        return max(abs(value), float(self.units.counts.max()))
 
     def projected(self, point: Parameters) -> Parameters:
         """An extrapolated point, put back among those that may be."""

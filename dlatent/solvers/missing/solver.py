@@ -223,8 +223,7 @@ def _first(data: EntryData, task: Task) -> Parameters:
     count = min(samples // PART, AHEAD // width)
     ahead = PAIRWISE < width <= count and data.patterns is None and data.sums.buckets is not None
     if ahead:
-        request = SampleRequest(count, samples, data.units.shift, data.units.scale)
-        data = data.of_rows(data.run(Pass(block_sample, request, name="sample")))
+        data = data.of_rows(_rows(data, count))
     start = _started(task.specification, lambda free: first_parameters(data, free, task.random_state))
     if not ahead:
         return start
@@ -279,11 +278,18 @@ def _patterns(run: Run, sums: EntrySums, units: Units) -> MaskMoments | None:
 
 def _sample(data: EntryData) -> Array | None:
     """Rows u for the driver by a pass, where the features are few enough for a sample to tell."""
-    units, samples = data.units, int(data.sums.samples)
-    if data.sums.buckets is None or len(units.shift) > PAIRWISE:
+    width = len(data.units.shift)
+    if data.sums.buckets is None or width > PAIRWISE:
         return None
-    count = min(samples, SAMPLE // len(units.shift))
-    return data.run(Pass(block_sample, SampleRequest(count, samples, units.shift, units.scale), name="sample"))
+    return _rows(data, min(int(data.sums.samples), SAMPLE // width))
+
+
+def _rows(data: EntryData, count: int) -> Array:
+    """So many rows u, evenly spread, by a pass."""
+    units = data.units
+    return data.run(
+        Pass(block_sample, SampleRequest(count, int(data.sums.samples), units.shift, units.scale), name="sample")
+    )
 
 
 def _with_fewer(data: EntryData, task: Task, rows: Array | None, start: Parameters) -> Parameters:

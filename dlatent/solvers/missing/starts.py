@@ -118,10 +118,16 @@ class EntryData(NamedTuple):
 
     def of_rows(self, rows: Array) -> EntryData:
         """The same of some rows u (n, D), NaN where missing, in the driver."""
-        block, zero, one = Block(0, 0, rows), np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-        sums = block_entry_sums(block, zero)
+        zero, one = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+        sums = block_entry_sums(Block(0, 0, rows), zero)
         units = self.units._replace(shift=zero, scale=one, counts=sums.counts)
-        return EntryData(lambda pass_: pass_.map(block, pass_.parameters), units, sums, None)
+        return EntryData(in_driver(rows), units, sums, None)
+
+
+def in_driver(rows: Array) -> Run:
+    """Run passes over some rows, in the driver."""
+    block = Block(0, 0, rows)
+    return lambda pass_: pass_.map(block, pass_.parameters)
 
 
 def units_of(sums: EntrySums, task: Task, shift: Array) -> tuple[Units, Array]:
